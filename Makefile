@@ -159,16 +159,13 @@ define make_environment
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 		{ echo "lagom: no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 endef
+# --no-compile: Python compiles what is imported, which is a small part of what is installed.
 PIP := $(PY) -m pip --quiet --disable-pip-version-check install --no-compile
-# What pip would do on one core, and for every module; those left out are compiled if they are ever imported. Some are written
-# for a later Python: that is no failure.
-COMPILE := $(PY) -m compileall -qq -j 0 -x '/(tests?|models)/' $(VENV)/lib || true
 
 $(RUN): pyproject.toml
 	$(make_environment)
 	$(PIP) 'setuptools>=77'
 	$(PIP) --no-build-isolation --editable .
-	@$(COMPILE)
 	@touch $@
 
 $(STAMP): pyproject.toml
@@ -176,7 +173,6 @@ $(STAMP): pyproject.toml
 	$(PIP) 'setuptools>=77'
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	$(PIP) --no-deps 'HolisticTraceAnalysis==0.5.0'
-	@$(COMPILE)
 	@touch $(RUN) $@
 
 $(DOCS): pyproject.toml

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,14 +31,8 @@ MOST_BYTES = 1 << 20  # of a request: its environment is the longest part
 NEEDED = (
     *("lagom.launch.cached_config", "lagom.launch.run_job", "lagom.launch.start_variables", "lagom.search.strategies"),
     *("lagom.report.read_run", "lagom.report.run_text", "lagom.report.tuning_report", "lagom.report.advice_text"),
-    *(
-        "lagom.doctor",
-        "lagom.watch.prometheus",
-        "lagom.watch.screen",
-        "lagom.convert",
-        "rich.console",
-        "typer.rich_utils",
-    ),
+    *("lagom.doctor", "lagom.watch.prometheus", "lagom.watch.screen", "lagom.convert", "lagom.bench.runner"),
+    *("lagom.bench.table", "lagom.tune", "lagom.report.profile_report", "rich.console", "typer.rich_utils"),
 )
 
 
@@ -54,12 +49,14 @@ class Server:
             command, cwd=ROOT, env=environ, pass_fds=[theirs.fileno()], stdin=quiet, stdout=quiet
         )
         theirs.close()
+        self._turn = threading.Lock()
         atexit.register(self.close)
 
     def ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> Any:
-        """The server's answer."""
-        socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
-        return json.loads(self._socket.recv(MOST_BYTES))
+        """The server's answer, to one thread at a time."""
+        with self._turn:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+            return json.loads(self._socket.recv(MOST_BYTES))
 
     def close(self) -> None:
         """Ends it."""

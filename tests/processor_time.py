@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each test costs in processor time, with the processes that it started and their children.
 
-A run ends with its ten most expensive tests. One above ``WARN_S`` is marked there; one above ``LIMIT_S`` fails unless
+A run ends with its ten most expensive tests, and all above ``WARN_S``. One above ``LIMIT_S`` fails unless
 ``tiers.EXPENSIVE`` gives the reason. Seconds are those of the machine that the limits were chosen on: a test that is
 above its limit is judged by how long this processor takes at that moment for a fixed loop, so that neither a slow
 processor nor a neighbour on the same core makes it fail. ``LAGOM_TEST_TIMES=file.json`` keeps the seconds of every
@@ -116,7 +116,8 @@ class ProcessorTime:
         terminalreporter.section(f"processor time of {len(slowest)} tests: {sum(self._seconds.values()):.0f} s")
         for what, seconds in self._shared.items():
             terminalreporter.write_line(f"{seconds:7.1f} s  {what}")
-        for name, seconds in slowest[:SHOWN]:
+        above = sum(seconds > WARN_S for seconds in self._seconds.values())
+        for name, seconds in slowest[: max(SHOWN, above)]:
             mark = f"  (above {WARN_S:.0f} s)" if seconds > WARN_S else ""
             terminalreporter.write_line(f"{seconds:7.1f} s  {name}{mark}")
         if kept := os.environ.get("LAGOM_TEST_TIMES"):

@@ -11,17 +11,25 @@ import math
 import os
 from typing import TypeVar
 
-from scipy import stats
-
 FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 Amount = TypeVar("Amount")
 
 #: Tests that may take more than `LIMIT_S` of tests/processor_time.py, with the reason; by their ids without folders.
 EXPENSIVE = {
     "test_native.py::test_program[none-agreement_interleavings]": "every interleaving: fewer would prove less",
+    "test_tune.py::test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_job_with_them":
+        "a whole search of eight processes, and two starts with what it found",
+    "test_tune.py::test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_another_one_s_folder":
+        "two interruptions and the end of one search",
+    "test_cached_start.py::test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_like_one":
+        "one search to its end, and all that uses what it found: five starts of a job",
+    "test_candidates.py::test_an_interrupted_search_goes_on_with_its_best_so_far[guided]":
+        "a search that is interrupted, and one to its end",
+    "test_candidates.py::test_in_the_same_log_folder_it_goes_on_by_itself_until_it_has_ended":
+        "a search that is interrupted, and one to its end",
     "test_examples.py::test_an_example_runs_under_torchrun[ddp-lagom run]": "torchrun and both ranks import torch",
     "test_soak.py::test_short_soak": "goes on until enough faults were injected",
-}
+}  # fmt: skip
 
 
 def amount(quick: Amount, full: Amount) -> Amount:
@@ -36,4 +44,6 @@ def least_share(target: float, runs: int) -> float:
 
 def most_accepted(level: float, runs: int) -> int:
     """So many wrong verdicts in so many runs are passed once in a thousand times where their rate is ``level``."""
-    return int(stats.binom.ppf(0.999, runs, level))
+    from scipy.stats import binom  # most of a second to import, in every process that collects tests
+
+    return int(binom.ppf(0.999, runs, level))

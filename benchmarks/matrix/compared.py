@@ -8,9 +8,12 @@ from typing import Any
 
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
-from lagom.bench import BenchRecord, Kind, Request, parse_arms, results_of, run_bench
+from lagom.bench.arm_words import Kind, parse_arms
+from lagom.bench.request import Request
+from lagom.bench.results import results_of
+from lagom.bench.runner import run_bench
 from lagom.bench.schedule import left
-from lagom.bench.store import FILE
+from lagom.bench.store import FILE, BenchRecord
 from lagom.bench.table import as_json
 
 SAMPLES = 40

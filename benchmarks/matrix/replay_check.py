@@ -10,7 +10,8 @@ from typing import Any
 from benchmarks.matrix import compared
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
-from lagom.bench import Request, parse_arms
+from lagom.bench.arm_words import parse_arms
+from lagom.bench.request import Request
 
 SAMPLES = 40
 REPLAY, LIVE = "own:replay=", "own:lagom"

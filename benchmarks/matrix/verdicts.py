@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.matrix.rows import Row, rows
-from lagom.bench import BenchRecord, Ratio, ratio_between
-from lagom.bench.results import ratio_of
+from lagom.bench.results import Ratio, ratio_between, ratio_of
+from lagom.bench.store import BenchRecord
 
 Data = dict[str, Any]
 #: A difference wholly within this is called none.

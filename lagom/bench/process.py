@@ -26,6 +26,7 @@ from types import FrameType
 from typing import IO
 
 from lagom import journal
+from lagom.bench.fingerprint import OURS, PLUGINS
 from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
 
@@ -46,14 +47,8 @@ LAUNCHERS_LINE = re.compile(r"^[EIW]\d{4} .*torch/distributed/elastic/")
 TORCHS_REMARK = re.compile(r"^\[\w+\]:\[[IW]\d{4} ")
 #: Prefix of the lines that `lagom run` prints between the job's own.
 OUR_LINE = "lagom: "
-#: Variables of the caller that would be the job's: each process is given its own.
-OURS = (
-    "LAGOM_MODE", "LAGOM_CONFIG", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY",
-    "LAGOM_CONTROLLER", "LAGOM_LAUNCHER",
-)  # fmt: skip
 _LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
-PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
 
 
 @dataclass(frozen=True, slots=True)

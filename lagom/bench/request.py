@@ -5,58 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom.bench.arm_words import BenchArm, Kind
-from lagom.bench.process import OURS, PLUGINS
+from lagom.bench.fingerprint import env_fingerprint
 from lagom.environment import with_conf_files
-
-#: Variables that make another job of the same command line.
-FINGERPRINTED = ("NCCL_", "LAGOM_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS", "LD_PRELOAD")
-#: So do these, by which launchers and job scripts decide how many ranks there are, and on which GPUs and nodes.
-WORLD = frozenset({
-    "PET_NPROC_PER_NODE", "PET_NNODES", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NPROC_PER_NODE", "NNODES", "NUM_NODES",
-    "NPROC", "NGPUS", "GPUS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_JOB_NUM_NODES",
-    "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_GPUS",
-    "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
-    "MPI_LOCALNRANKS", "CUDA_VISIBLE_DEVICES",
-})  # fmt: skip
-#: Of these, what every process gets anew, and what only sets a path, how much is printed, or which commit the evidence
-#: is signed with (``tests/evidence.py``).
-NOT_FINGERPRINTED = (
-    *OURS,
-    *PLUGINS,
-    "LAGOM_SHM_DIR",
-    "LAGOM_PYTHON",
-    "LAGOM_LOG_LEVEL",
-    "LAGOM_CACHE",
-    "LAGOM_ATLAS",
-    "LAGOM_COMMIT",
-    "LAGOM_TRIAL",
-    "NCCL_DEBUG_FILE",
-)
-
-
-def env_fingerprint(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that must be the same for two samples to be compared."""
-    return {
-        name: value
-        for name, value in sorted(environ.items())
-        if (name.startswith(FINGERPRINTED) or name in WORLD) and name not in NOT_FINGERPRINTED
-    }
-
-
-def fingerprint_differences(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """``NCCL_ALGO was Ring and is not set``, of each variable that is not the same."""
-    for name in sorted({*then, *now}):
-        if then.get(name) != now.get(name):
-            yield f"{name} was {_value_text(then.get(name))} and is {_value_text(now.get(name))}"
-
-
-def _value_text(value: str | None) -> str:
-    return "not set" if value is None else value or "empty"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lagom.bench.fingerprint import fingerprint_differences
 from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
-from lagom.bench.request import Request, fingerprint_differences
+from lagom.bench.request import Request
 from lagom.errors import LagomError
 from lagom.version import __version__
 

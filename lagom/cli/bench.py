@@ -13,7 +13,8 @@ from lagom.cli.common import say
 from lagom.cli.measured_job import check_job, told_how_to_go_on
 
 if TYPE_CHECKING:
-    from lagom.bench import BenchRecord, Result
+    from lagom.bench.results import Result
+    from lagom.bench.store import BenchRecord
 
 DEFAULT_ARMS = "stock,auto,static"
 PIPE_COLUMNS = 140
@@ -90,8 +91,11 @@ def bench(
 
     Example: lagom bench --arms stock,auto,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
     """
-    from lagom.bench import Request, parse_arms, results_of, run_bench
+    from lagom.bench.arm_words import parse_arms
     from lagom.bench.process import leave_in_order
+    from lagom.bench.request import Request
+    from lagom.bench.results import results_of
+    from lagom.bench.runner import run_bench
     from lagom.bench.schedule import preview
     from lagom.bench.store import Store, claim, discard
 

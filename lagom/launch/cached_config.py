@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom import headroom
-from lagom.bench.request import env_fingerprint
+from lagom.bench.fingerprint import env_fingerprint
 from lagom.config_cache import CachedConfig, ConfigCache, Job, Machine
 from lagom.config_file import BEST_SO_FAR_NAME, load_config
 from lagom.doctor.libraries import find_nccl

@@ -18,7 +18,6 @@ from typing import Any
 from lagom import environment, journal
 from lagom.bench.job_regions import JobRegions
 from lagom.config_file import BadConfig, Fingerprint, SavedConfig, find_evidence, load_config, read_evidence
-from lagom.controller.event_log import EventLog
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
 from lagom.settings import read
@@ -67,6 +66,8 @@ class ReplayLog:
         self._plan, self._region = plan, region_path(key)
         self._began = time.monotonic()
         self._log = journal.Journal(plan.folder)
+        from lagom.controller.event_log import EventLog  # and the search with it, which other jobs start without
+
         self._story = EventLog(self._log, lambda: None)
         self._is_off = plan.mode == "off"
         self._started = False

@@ -13,8 +13,8 @@ from benchmarks import provenance
 from benchmarks.matrix.page_values import MEAN_OVER_RANKS, SLOWEST_RANK, page, verdict_of
 from benchmarks.matrix.rows import rows
 from benchmarks.provenance import RESULTS
-from lagom.bench import BenchRecord
 from lagom.bench.results import results_of
+from lagom.bench.store import BenchRecord
 
 #: What git alone tells, and so what differs from clone to clone and from commit to commit.
 FROM_GIT = re.compile(r"^ *(- commit .*|Changed since: .*|What has changed since .*|Nothing that could move .*)$")

@@ -214,7 +214,7 @@ AREAS = (
         "lagom/atlas",
         ("lagom/atlas/*.py",),
         unit=("tests/unit/atlas", "tests/unit/controller/test_candidates.py"),
-        system=(f"{SYSTEM}atlas.py",),
+        system=(f"{SYSTEM}cached_start.py",),
     ),
     Area(
         "lagom/config_cache",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers killed in the middle of what they do, 40 or a hundred; ``python -m tests.soak.kills`` kills ten thousand."""
+"""Controllers killed in the middle of what they do; ``python -m tests.soak.kills`` kills ten thousand."""
 
 from __future__ import annotations
 

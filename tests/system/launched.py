@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom import journal
+from tests.lagom_commands import Lagom
 from tests.waiting import wait_until
 
 JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4")
@@ -32,16 +33,13 @@ def launch(
     log's events, and what it printed."""
     (place / "shm").mkdir(exist_ok=True)
     ours = {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", "COLUMNS": "80"}
-    command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=place, env={**bare_environment(), **ours, **environ}, stdout=pipe, stderr=pipe, text=True
-    ) as process:
-        if until is not None:
-            threading.Thread(target=_end_after, args=(process, place / "log", until, ending)).start()
-        said = process.communicate()
-    done = subprocess.CompletedProcess(command, process.returncode, *said)
-    return events_in(place / "log"), done
+    command = ["run", *options, "--dir", str(place / "log"), "--", *job]
+    process = Lagom(*command, cwd=place, env={**bare_environment(), **ours, **environ})
+    if until is not None:
+        threading.Thread(target=_end_after, args=(process, place / "log", until, ending)).start()
+    said = process.communicate()
+    assert process.returncode is not None
+    return events_in(place / "log"), subprocess.CompletedProcess(command, process.returncode, *said)
 
 
 def bare_environment() -> dict[str, str]:
@@ -51,7 +49,7 @@ def bare_environment() -> dict[str, str]:
 
 
 def _end_after(
-    process: subprocess.Popen[str], folder: Path, until: type | Callable[[list[Any]], bool], ending: int
+    process: Lagom, folder: Path, until: type | Callable[[list[Any]], bool], ending: int
 ) -> None:
     """The signal is passed on to the job, which ends in order."""
 

@@ -41,17 +41,9 @@ class Played:
 STOCK_KEPT = ("stock_is_best", "cut_short")
 #: Every end with a final word; not "stopped".
 ENDS = ("improved", *STOCK_KEPT)
-#: The most that may be claimed where there is nothing to gain. One search in twenty may claim something, by its level;
-#: that is then about the least it can tell from noise. tests/unit/search/test_false_accepts.py counts how often.
-NEXT_TO_NOTHING = 1.01
 
 #: Real seconds for a search that must end by itself, on a busy machine too.
 UNHURRIED = ("--search-seconds", "400")
-
-
-def claimed(outcome: journal.Outcome) -> float:
-    """By how much the job is said to be faster than with stock."""
-    return (outcome.speedup or 1.0) if outcome.verdict == "improved" else 1.0
 
 
 def searches(count: int = 1) -> Callable[[Played], bool]:

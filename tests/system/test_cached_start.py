@@ -14,15 +14,22 @@ from pathlib import Path
 import pytest
 
 from lagom import journal, read_run
+from lagom.atlas import load_atlas
 from lagom.bench.process import ProcessStart
 from lagom.launch.cached_config import keep_config
+from tests.lagom_commands import lagom
 from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, launch
-from tests.system.test_candidates import after_something_faster
+from tests.system.test_candidates import after, after_something_faster, moves_of
 from tests.system.test_first_contact import HEAD, RULE
+from tests.tiers import amount
 
 #: Long enough for the launcher to see its ranks.
 SHORT = (*JOB, "--iterations", "30", "--real-ms", "50")
 TUNES = "lagom: plan: tune while it runs;"
+#: Of another number of layers and tokens, with like communicators.
+LIKE_JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "3", "--tokens", "4096")
+#: What is planned is said before the job begins, whatever it is.
+NO_JOB = ("true",)
 
 
 def keep(
@@ -63,8 +70,9 @@ def test_the_config_is_replayed_and_fresh_or_another_variable_searches(
     assert "no search (--fresh searches)" in lines(done)[0]
     assert any("in force: saved config (1 site or rule) on 2 ranks" in line for line in lines(done))
     assert read_run(tmp_path / "log").verdict == "replayed"
+    keep(tmp_path, monkeypatch, job=NO_JOB)
     for options, variables in ((("--fresh",), {}), (("--mode", "tune"), {}), ((), {"NCCL_ALGO": "Ring"})):
-        _, done = launch(tmp_path, *options, job=SHORT, LAGOM_CACHE=cache, **variables)
+        _, done = launch(tmp_path, *options, job=NO_JOB, LAGOM_CACHE=cache, **variables)
         assert lines(done)[0].startswith(TUNES)
 
 
@@ -93,8 +101,8 @@ def test_where_every_rank_has_a_launcher_the_config_is_named_and_nothing_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "LAGOM_JOB_ID": "named"}
-    cache = keep(tmp_path, monkeypatch, **ranks)
-    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache, **ranks)
+    cache = keep(tmp_path, monkeypatch, job=NO_JOB, **ranks)
+    _, done = launch(tmp_path, job=NO_JOB, LAGOM_CACHE=cache, **ranks)
     assert lines(done)[0].startswith("lagom: tuned before: lagom run --config cache/configs/")
     assert plan_of(done).startswith(TUNES)
 
@@ -105,8 +113,7 @@ def test_two_jobs_at_once_replay_one_config(tmp_path: Path, monkeypatch: pytest.
     ours = {"LAGOM_SHM_DIR": str(tmp_path / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": cache}
 
     def start(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "lagom", "run", "--dir", name, "--", *SHORT]
-        return subprocess.run(command, env=bare_environment() | ours, capture_output=True, text=True, check=False)
+        return lagom("run", "--dir", name, "--", *SHORT, env=bare_environment() | ours)
 
     with ThreadPoolExecutor() as pool:
         both = list(pool.map(start, ("one", "two")))
@@ -118,7 +125,7 @@ def test_two_jobs_at_once_replay_one_config(tmp_path: Path, monkeypatch: pytest.
 def test_a_cache_that_is_not_to_be_trusted_costs_one_line(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Path(keep(tmp_path, monkeypatch))
+    cache = Path(keep(tmp_path, monkeypatch, job=NO_JOB))
     (file,) = cache.glob("configs/*")
     if how == "foreign":
         if os.geteuid() != 0:
@@ -130,7 +137,7 @@ def test_a_cache_that_is_not_to_be_trusted_costs_one_line(
         file.write_bytes(file.read_bytes()[:50])
     elif how == "no folder":
         cache = tmp_path / "found.lagom" / "cache"
-    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=str(cache))
+    _, done = launch(tmp_path, job=NO_JOB, LAGOM_CACHE=str(cache))
     said = lines(done)
     assert said[1].startswith(TUNES), said
     reasons = {"foreign": "another user (4711)", "writable": "written by others", "damaged": "damaged"}
@@ -143,31 +150,37 @@ def test_processes_that_measure_neither_use_the_cache_nor_fill_it(tmp_path: Path
         assert (environ["LAGOM_CACHE"], environ["LAGOM_ATLAS"]) == ("off", "off")
 
 
-@pytest.mark.slow
-def test_what_a_search_found_while_the_job_ran_is_replayed_at_its_next_start(tmp_path: Path) -> None:
-    cache = str(tmp_path / "cache")
-    _, done = launch(tmp_path, until=journal.Outcome, LAGOM_CACHE=cache)
-    improved = read_run(tmp_path / "log").verdict == "improved"
-    kept = [line for line in lines(done) if line.startswith("lagom: the config is kept")]
-    assert len(kept) == improved
-    shutil.rmtree(tmp_path / "log")
-    _, done = launch(tmp_path, until=journal.PlanCommitted, LAGOM_CACHE=cache)
-    assert ("plan: replay config cached by lagom run on 20" in plan_of(done)) == improved
-
-
-def test_an_interrupted_search_is_continued_at_the_next_start_in_another_log_folder(tmp_path: Path) -> None:
-    """Ended as soon as a config stood out; the next search tries that first, and forgets it once it has come to an
-    end."""
-    cache = str(tmp_path / "cache")
-    events, done = launch(tmp_path, until=after_something_faster, job=UNHURRIED_JOB, LAGOM_CACHE=cache)
+def test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_like_one(tmp_path: Path) -> None:
+    """Ended as soon as a config stood out; the next search, in another log folder, tries that first and forgets it once
+    it has come to an end. What it proved is replayed at the next start, and tried first by a job of another length."""
+    cache = {"LAGOM_CACHE": str(tmp_path / "cache")}
+    events, done = launch(tmp_path, until=after_something_faster, job=UNHURRIED_JOB, **cache)
     assert [event.verdict for event in events if isinstance(event, journal.Outcome)] == ["stopped"], done.stderr
     assert list((tmp_path / "cache").glob("unfinished/*.lagom"))
     assert any("the next start of this job tries what it had found first" in line for line in lines(done))
+
     shutil.rmtree(tmp_path / "log")  # nothing of the first run but the cache
-    events, done = launch(tmp_path, until=journal.Outcome, job=UNHURRIED_JOB, LAGOM_CACHE=cache)
+    events, done = launch(tmp_path, until=journal.Outcome, job=UNHURRIED_JOB, **cache)
     assert any("an interrupted search of this job is continued" in line for line in done.stderr.splitlines())
-    trials = [event for event in events if isinstance(event, journal.Move) and event.purpose == "trial"]
-    assert trials[0].phase == "candidate"
-    verdict = read_run(tmp_path / "log").verdict
-    if verdict in ("improved", "stock_is_best"):  # no limit cut it short
-        assert not list((tmp_path / "cache").glob("unfinished/*.lagom"))
+    assert next(move for move in moves_of(events) if move.purpose == "trial").phase == "candidate"
+    (outcome,) = [event for event in events if isinstance(event, journal.Outcome)]
+    assert outcome.verdict == "improved", "or there is nothing to be replayed"
+    assert not list((tmp_path / "cache").glob("unfinished/*.lagom"))
+    assert len([line for line in lines(done) if line.startswith("lagom: the config is kept")]) == 1
+    (entry,) = load_atlas(cache).own
+    assert (entry.key.ranks, entry.key.nodes, entry.speedup) == (2, 1, outcome.speedup)
+    assert entry.key.regime, "virtual ranks show X and Y"
+
+    shutil.rmtree(tmp_path / "log")
+    _, done = launch(tmp_path, until=journal.PlanCommitted, job=UNHURRIED_JOB, **cache)
+    assert "plan: replay config cached by lagom run on 20" in plan_of(done)
+
+    words = f"from the atlas ({entry.speedup:.3f}x with 2 ranks: lagom run on 2"
+    without: list[tuple[tuple[str, ...], dict[str, str]]] = [(("--no-atlas",), {}), ((), {"LAGOM_ATLAS": "off"})]
+    for options, variables in [((), {}), *amount(without[:1], [*without, (("--fresh",), {})])]:
+        shutil.rmtree(tmp_path / "log")
+        events, _ = launch(tmp_path, *options, until=after(2), job=LIKE_JOB, **cache, **variables)
+        baseline, tried, *_ = moves_of(events)
+        is_asked = not options and not variables
+        assert (baseline.purpose, words in tried.reason) == ("baseline", is_asked), tried.reason
+        assert is_asked or not [move for move in moves_of(events) if "the atlas" in move.reason]

@@ -14,6 +14,7 @@ import pytest
 from lagom import journal
 from lagom.config_file import BEST_SO_FAR_NAME, load_config, read_evidence
 from tests.system.launched import UNHURRIED_JOB, launch
+from tests.tiers import amount
 
 ENDS = ("improved", "stock_is_best", "cut_short")
 
@@ -52,7 +53,7 @@ def saved_configs(file: Path) -> list[tuple[journal.ConfigRecord, ...]]:
     return [tuple(map(journal.ConfigRecord.of, assignment.configs)) for assignment in found if assignment is not None]
 
 
-@pytest.mark.parametrize("strategy", ["lagom", "guided"])
+@pytest.mark.parametrize("strategy", amount(["guided"], ["lagom", "guided"]))
 def test_an_interrupted_search_goes_on_with_its_best_so_far(strategy: str, tmp_path: Path) -> None:
     first, second = folder(tmp_path, "first"), folder(tmp_path, "second")
     events, done = launch(first, "--strategy", strategy, until=after_something_faster, job=UNHURRIED_JOB)
@@ -81,7 +82,7 @@ def test_in_the_same_log_folder_it_goes_on_by_itself_until_it_has_ended(tmp_path
     """Interrupted at chance moments, by either signal; then it comes to its end and leaves nothing to be tried."""
     chance, left = random.Random(20261125), tmp_path / "log" / BEST_SO_FAR_NAME
     before = 0
-    for life in range(4):
+    for life in range(amount(1, 4)):
         until = after(before + chance.randint(1, 9), life + 1) if life else after_something_faster
         wanted = left.exists()
         events, done = launch(tmp_path, until=until, ending=chance.choice((signal.SIGTERM, signal.SIGINT)))

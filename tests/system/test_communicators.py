@@ -30,7 +30,7 @@ def test_each_communicator_is_tuned_in_its_turn(job: Job, tmp_path: Path) -> Non
     spec = JobSpec(
         ranks=3, communicators=(SHARD, TENSOR), iterations=1 << 40, threads=True, noise=0.005, logging_every=7
     )
-    played = play(spec, job, tmp_path, "--search-seconds", "4", until=lambda seen: len(outcomes_of(seen)) == 2)
+    played = play(spec, job, tmp_path, "--search-seconds", "2", until=lambda seen: len(outcomes_of(seen)) == 2)
     assert all(summary.slots == 2 for summary in played.summaries)
     order = [move.communicator for move in played.of(journal.Move)]
     changes = sum(one != other for one, other in pairwise(order))
@@ -48,7 +48,7 @@ def test_one_whose_calls_never_repeat_holds_the_other_up_no_longer_than_it_takes
     gather = int(Function.ALL_GATHER)
     odd = tuple(WorkloadEvent(n, every=n, calls=((gather, (90 + 10 * n) << 20),) * n) for n in (2, 3, 5, 7, 11))
     spec = JobSpec(ranks=2, communicators=(SHARD, TENSOR), iterations=1 << 40, noise=0.005, events=odd)
-    played = play(spec, job, tmp_path, "--search-seconds", "3", until=searches())
+    played = play(spec, job, tmp_path, "--search-seconds", "2", until=searches())
     (outcome,) = played.of(journal.Outcome)
     assert outcome.communicator == 1
     assert outcome.verdict in ENDS

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import random
 import signal
 import time
@@ -24,6 +23,7 @@ from lagom.sim.virtual.virtual_job import VirtualJob
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, ffi
 from lagom.wire.peek import peek_region
 from tests.system.support import Job
+from tests.tiers import amount
 from tests.waiting import wait_until
 
 SCENE = Scene(ranks=4, layers=3, tokens=2048)
@@ -131,7 +131,7 @@ def test_trial_without_its_controller_ends(signal_sent: signal.Signals, job: Job
 @pytest.mark.slow
 def test_controllers_killed_at_random_moments_leave_the_ranks_agreed(job: Job, tmp_path: Path) -> None:
     """The real controller, killed again and again under load: in learning, in an offer, in a trial, in between."""
-    kills, dice = 100 if os.environ.get("LAGOM_TEST_FULL") else 5, random.Random(7)
+    kills, dice = amount(3, 100), random.Random(7)
     with tuning(job, tmp_path) as (controller, ranks, tail):
         log = Log(tail)
         log.wait_for_trial()
@@ -169,7 +169,7 @@ def test_controller_survives_noise(job: Job, tmp_path: Path) -> None:
         Log(tail).wait_for_trial()
         with controller.region.open("r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
-        end = time.monotonic() + (20 if os.environ.get("LAGOM_TEST_FULL") else 4)
+        end = time.monotonic() + amount(2, 20)
         while time.monotonic() < end:
             offset, size = dice.choice(places)
             at = offset + dice.randrange(size)

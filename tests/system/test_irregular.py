@@ -21,7 +21,7 @@ from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import load, unpack
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.sim.virtual.workload_events import WorkloadEvent, checkpoint, evaluation
-from tests.system.play import ENDS, NEXT_TO_NOTHING, Played, claimed, play, searches
+from tests.system.play import ENDS, STOCK_KEPT, Played, play, searches
 from tests.system.support import Job
 from tests.system.truth import judge
 
@@ -40,16 +40,16 @@ LONG_S = 20.0  # simulated: forty iterations of the scene's job, thousands of th
 
 
 def plain(calls: tuple[tuple[int, int], ...] = CALLS, ranks: int = 2) -> JobSpec:
-    """A job of nothing but communication: NCCL's own pick is the best there is."""
+    """A job of nothing but communication: NCCL's own pick is the best there is. So little noise that it never makes
+    another one look 0.5 % faster, the least difference that a search follows: at 0.5 % one search in twenty may claim
+    something, by its level (tests/unit/search/test_false_accepts.py counts those), here none may."""
     one = CommunicatorSpec(COMM_ID, "shard", calls)
-    return JobSpec(ranks=ranks, communicators=(one,), iterations=1 << 40, noise=0.005, logging_every=7)
+    return JobSpec(ranks=ranks, communicators=(one,), iterations=1 << 40, noise=0.0001, logging_every=7)
 
 
-def tune(spec: JobSpec, job: Job, folder: Path, search_seconds: int = 5) -> Played:
-    """Until a search is over."""
-    # ``lagom`` searches for longer than ``auto``: it is still at it when something happens to the job.
-    limit = ("--search-seconds", str(search_seconds))
-    return play(spec, job, folder, "--strategy", "lagom", *limit, until=searches())
+def tune(spec: JobSpec, job: Job, folder: Path, search_seconds: int = 5, *options: str) -> Played:
+    """Until a search is over, by the default strategy."""
+    return play(spec, job, folder, "--search-seconds", str(search_seconds), *options, until=searches())
 
 
 def is_run(expected: list[CommConfig], calls: list[CommConfig]) -> bool:
@@ -136,18 +136,17 @@ def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
     """A recompilation, a garbage collection: one iteration a hundred times as long, now in this arm, now in that."""
     pauses = (WorkloadEvent(37, every=41, pause_s=0.4), WorkloadEvent(60, every=23, pause_s=0.1))
     run = tune(replace(plain(), events=pauses), job, tmp_path)
-    assert claimed(run.of(journal.Outcome)[0]) < NEXT_TO_NOTHING, run.of(journal.Outcome)[0].reason
-    confirmed = [move for move in run.of(journal.Move) if move.verdict == "confirmed"]
-    assert all(1.0 / (move.ratio or 1.0) < NEXT_TO_NOTHING for move in confirmed)
+    assert run.of(journal.Outcome)[0].verdict in STOCK_KEPT, run.of(journal.Outcome)[0].reason
+    assert not [move for move in run.of(journal.Move) if move.verdict == "confirmed"]
     assert max(samples_ns(run)) > PAUSED_NS, "no pause met a window: this test shows nothing"
     counted, clean, differ = lost_beside_pauses(run)
     assert counted == pytest.approx(clean, rel=0.1, abs=5.0), f"the job's pauses are counted as the search's: {differ}"
 
 
 def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:
-    """Sequence lengths that change for good, in mid-search."""
-    spec = replace(SCENE.spec(), events=(WorkloadEvent(700, share=0.5),), skew_us=UNHURRIED_US)
-    run = tune(spec, job, tmp_path, search_seconds=15)
+    """Sequence lengths that change for good, in mid-search: it begins at iteration 150 to 190 and takes 700."""
+    spec = replace(SCENE.spec(), events=(WorkloadEvent(500, share=0.5),), skew_us=UNHURRIED_US)
+    run = tune(spec, job, tmp_path, search_seconds=10)
     assert [program.sites[0].bytes for program in run.of(journal.Program)] == [
         run.of(journal.Program)[0].sites[0].bytes,
         pytest.approx(0.5 * run.of(journal.Program)[0].sites[0].bytes, rel=0.01),
@@ -166,9 +165,10 @@ def test_micro_batches_without_synchronisation_are_one_iteration(job: Job, tmp_p
 
 
 def test_a_graph_capture_ends_the_trials(job: Job, tmp_path: Path) -> None:
-    """From then on NCCL is not called any more: the search ends with the incumbent, and nothing hangs."""
+    """From then on NCCL is not called any more: the search ends with the incumbent, and nothing hangs. By ``lagom``,
+    which searches for longer than ``auto``: it is still at it."""
     spec = replace(SCENE.spec(), events=(WorkloadEvent(CAPTURED_AT, captured=True),), skew_us=UNHURRIED_US)
-    run = tune(spec, job, tmp_path, search_seconds=400)
+    run = tune(spec, job, tmp_path, 400, "--strategy", "lagom")
     assert run.of(journal.Outcome)[0].verdict == "stopped"
     assert "CUDA graph" in run.of(journal.Outcome)[0].reason
     assert run.iterations > CAPTURED_AT
@@ -180,5 +180,5 @@ def test_an_iteration_of_a_thousand_calls_is_tuned_too(job: Job, tmp_path: Path)
     assert 20 * len(calls) > HISTORY_CALLS > 3 * len(calls)
     run = tune(plain(calls), job, tmp_path)
     assert [program.period for program in run.of(journal.Program)] == [len(calls)]
-    assert claimed(run.of(journal.Outcome)[0]) < NEXT_TO_NOTHING, run.of(journal.Outcome)[0].reason
+    assert run.of(journal.Outcome)[0].verdict in STOCK_KEPT, run.of(journal.Outcome)[0].reason
     assert run.of(journal.Move), "nothing was tried"

@@ -20,7 +20,9 @@ from tests.system.support import Job
 
 pytestmark = pytest.mark.slow
 
-#: So little noise that what is found is the landscape's doing: at 0.3 % one search in fifty found something else.
+#: So little noise that what is found is the landscape's doing. Real processes begin their windows at other iterations
+#: in each run, so no seed fixes what noise does: at 0.3 % one search in fifty found something else, at 0.1 % none, and
+#: all fifty gained 2.1 % and more. What noise costs is counted with fixed seeds (unit/search/test_false_accepts.py).
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.001)
 
 
@@ -75,7 +77,7 @@ def test_the_exposed_gather_and_the_hidden_ones_get_different_configs(strategy: 
     alike = [hidden if at in gathers else config for at, config in enumerate(tuned.ran)]
     apart, together, stock = (simulator.run_ops(tuple(configs)).z for configs in (tuned.ran, alike, tuned.stock))
     assert apart < together
-    assert apart < 0.985 * stock
+    assert apart < 0.98 * stock
     if strategy == "guided":
         assert any("one iteration show the cost model" in note for note in tuned.notes), tuned.notes
         assert tuned.outcome.configs <= 20

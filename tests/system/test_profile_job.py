@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lagom import journal
+from tests.lagom_commands import lagom
 from tests.system.test_user_paths import finish, start, until
 
 LAGOM = [sys.executable, "-m", "lagom"]
@@ -73,10 +74,7 @@ def profile(place: Path, *words: str, **environ: str) -> subprocess.CompletedPro
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_"))}
     (place / "shm").mkdir(exist_ok=True)
     ours = {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": "off"}
-    return subprocess.run(
-        [*LAGOM, "profile", "--out", str(place / "out"), *words], cwd=place, capture_output=True, text=True,
-        check=False, env={**clean, **ours, **environ},
-    )  # fmt: skip
+    return lagom("profile", "--out", str(place / "out"), *words, cwd=place, env={**clean, **ours, **environ})
 
 
 def test_records_of_the_job_before_are_not_this_jobs(tmp_path: Path) -> None:

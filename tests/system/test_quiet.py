@@ -133,6 +133,6 @@ def test_noise_pauses_and_evaluations_are_no_drift(job: Job, tmp_path: Path) -> 
         WorkloadEvent(3500, slower=0.98),
     )
     spec = replace(SCENE.spec(), noise=0.02, events=interruptions)
-    seen = tune(spec, job, tmp_path, lambda seen: len(seen.of(journal.Outcome)) >= 1 and seen.iterations > 8000)
+    seen = tune(spec, job, tmp_path, lambda seen: len(seen.of(journal.Outcome)) >= 1 and seen.iterations > 5000)
     assert not seen.of(journal.Drift)
     assert len(seen.of(journal.Outcome)) == 1

@@ -29,7 +29,7 @@ def test_search_runs_to_its_end_on_what_can_be_seen(
 ) -> None:
     spec = replace(SCENE, version=version).spec()
     spec = replace(spec, timeline=timeline, profiler=timeline == "profiler")
-    played = play(spec, job, tmp_path, "--search-seconds", "4", until=searches())
+    played = play(spec, job, tmp_path, "--search-seconds", "2", until=searches())
     comm = RunState(played.events).comm(0)
     assert any(f"measured by {measured_by}" in note for note in played.notes), played.notes
     assert comm.outcome is not None
@@ -61,7 +61,7 @@ def test_times_that_are_not_the_kernels_are_used_no_more(job: Job, tmp_path: Pat
             refute_times(job.region)
         return searches()(played)
 
-    played = play(spec, job, tmp_path, "--search-seconds", "4", until=until)
+    played = play(spec, job, tmp_path, "--search-seconds", "2", until=until)
     programs, (warning,) = played.of(journal.Program), [n for n in played.notes if "begun before its call" in n]
     assert warning.startswith("communicator 0: by the times that NCCL reports, a kernel would have begun before its")
     assert len(programs) == 2

@@ -15,16 +15,17 @@ from lagom.records import Function
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.workload_events import WorkloadEvent, checkpoint, evaluation
 from tests.system.play import Played, play, searches
-from tests.system.support import FULL, Job
+from tests.system.support import Job
 from tests.system.truth import judge
+from tests.tiers import amount
 
 pytestmark = pytest.mark.slow
 
 GATHER, REDUCE = int(Function.ALL_GATHER), int(Function.ALL_REDUCE)
 TOLERANCE = 0.03  # six standard deviations of an iteration's length
 BLOCK_TOLERANCE = 0.01
-SEEDS = range(60) if FULL else range(2)
-PAIRS = 2000 if FULL else 100  # of samples
+SEEDS = range(amount(1, 60))
+PAIRS = amount(100, 2000)  # of samples
 
 
 def restless_job(dice: random.Random, timeline: str) -> JobSpec:

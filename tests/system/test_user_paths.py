@@ -25,7 +25,7 @@ COMM_ID = 0x1A60D
 JOB = """
 import os, sys, time
 from pathlib import Path
-from lagom.demo import Scene
+from lagom.demo.stage import Scene
 from lagom.sim.virtual.virtual_job import VirtualJob
 folder = Path(sys.argv[1])
 environ = {name: value for name, value in os.environ.items() if name.startswith(("LAGOM_", "NCCL_P2P_"))}

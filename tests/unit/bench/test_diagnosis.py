@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.bench import BenchRecord, Kind, Request, RunRecord, parse_arms, results_of
+from lagom.bench.arm_words import Kind, parse_arms
 from lagom.bench.diagnosis import NO_CALLS, diagnose
 from lagom.bench.job_regions import JobRegions
 from lagom.bench.process import Seen
+from lagom.bench.request import Request
+from lagom.bench.results import results_of
 from lagom.bench.schedule import Task
+from lagom.bench.store import BenchRecord, RunRecord
 from lagom.bench.table import remarks
 from lagom.journal.schema import Base
 

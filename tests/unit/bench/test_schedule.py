@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench import Kind, Request, RunRecord, parse_arms
+from lagom.bench.arm_words import Kind, parse_arms
+from lagom.bench.request import Request
 from lagom.bench.schedule import ATTEMPTS, left, preview, tasks
-from lagom.bench.store import ArmWindow, BadBench, BenchRecord, Store, discard
+from lagom.bench.store import ArmWindow, BadBench, BenchRecord, RunRecord, Store, discard
 
 
 def request(*words: str, **numbers: int) -> Request:

@@ -18,7 +18,7 @@ from benchmarks.matrix.place import JOBS, Place
 from benchmarks.matrix.results_file import OtherSetup, Results, definition
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
-from lagom.bench import Kind, parse_arms
+from lagom.bench.arm_words import Kind, parse_arms
 
 ROWS = rows()
 #: What has been asked for by name.

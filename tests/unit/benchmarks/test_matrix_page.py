@@ -17,7 +17,7 @@ from benchmarks.matrix.plots import draw
 from benchmarks.matrix.results_file import written
 from benchmarks.matrix.rows import Row, rows
 from benchmarks.matrix.summary import table
-from lagom.bench import Ratio
+from lagom.bench.results import Ratio
 
 ROWS = rows()
 

@@ -55,9 +55,10 @@ def test_every_run_of_the_design_says_something_of_every_factor(factors: int) ->
 def test_sites_that_need_their_channels_are_told_from_those_that_waste_them() -> None:
     """Two sites are hidden and gain from fewer channels, two are exposed and lose: together nothing is gained.
 
-    One search finds half or nearly all of it, by its noise and the last digits of the processor's arithmetic.
+    One search finds .71 to .91 of it, by its noise and the last digits of the processor's arithmetic (36 seeds: .78 on
+    average, a deviation of .08, so .03 of eight); without the design .46 on average.
     """
     landscape, noise = draw_landscape(3)
     assert [valley.exposed for valley in landscape.valleys] == [False, False, True, True]
-    runs = [run_one("auto", "XYZ", "no limit", seed, landscape, noise) for seed in range(12)]
-    assert np.mean([run.gained / run.possible for run in runs]) > 0.5  # .69, .12 from search to search
+    runs = [run_one("auto", "XYZ", "no limit", seed, landscape, noise) for seed in range(8)]
+    assert np.mean([run.gained / run.possible for run in runs]) > 0.7

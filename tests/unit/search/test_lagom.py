@@ -335,15 +335,25 @@ LARGE = Communication(27717456.0, 11.0, 1.0)
 SETTLED_THEN_POLISHED = Landscape((*SMALL, LARGE), 11365094.0, sms=32, tax=0.0, ceiling=8, see_kernels=False)
 
 
-@example(SETTLED_THEN_POLISHED, "floor")
-@settings(max_examples=40)
-@given(LANDSCAPES, st.sampled_from(["floor", "stock"]))
-def test_small_losses_do_not_add_up(landscape: Landscape, start: str) -> None:
-    """Ten ties of half a percent each must not cost five percent: the end is within three tolerances of the best seen.
-    One is lost by settling, one by polishing, and a gain below one does not become the point that ties are held to."""
+def behind_the_best_seen(landscape: Landscape, start: str) -> float:
+    """Z of what is proposed, or of stock where that is faster, as a multiple of the least Z of any move."""
     session, driver = run(landscape, start=start)
     assert session.outcome is not None
     answer = session.outcome.proposed
     assert answer is not None
     fastest = min(driver.truth(move.candidate).z for move in session.moves)
-    assert min(driver.truth(answer).z, driver.truth(session.measurements.stock).z) <= 1.0051**3 * fastest
+    return min(driver.truth(answer).z, driver.truth(session.measurements.stock).z) / fastest
+
+
+@settings(max_examples=40)
+@given(LANDSCAPES, st.sampled_from(["floor", "stock"]))
+def test_small_losses_do_not_add_up(landscape: Landscape, start: str) -> None:
+    """Ten ties of half a percent each must not cost five percent: the end is within two tolerances of the best seen,
+    one lost by settling, one by polishing. Without noise; 1.0056 at most here, 1.0095 in 1,200 other draws."""
+    assert behind_the_best_seen(landscape, start) <= 1.0051**2
+
+
+def test_a_gain_below_the_tolerance_is_the_third_that_can_be_lost() -> None:
+    """It does not become the point that ties are held to. The one landscape known on which settling, polishing and
+    that meet; without noise, so what is lost is known to the last digits: 1.01153."""
+    assert 1.0051**2 < behind_the_best_seen(SETTLED_THEN_POLISHED, "floor") <= 1.0116

@@ -12,8 +12,6 @@ import sys
 
 import pytest
 
-from tests.waiting import others_compute
-
 PROGRAM = """
 import json, re, time
 from pathlib import Path
@@ -67,6 +65,4 @@ def test_two_million_kernels_in_five_seconds_and_500_mb() -> None:
     assert found["kernels"] == 50 * 5000 * 8
     assert (found["steps"], found["places"]) == (49, 5000)
     assert found["peak_mb"] < 500, found
-    if found["total_s"] >= 5 and others_compute():
-        pytest.skip(f"too busy here to judge its {found['total_s']:.1f} s of processor time")
     assert found["total_s"] < 5, found

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test is charged for, and when it counts as too expensive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processor_time import LIMIT_S, processor_seconds, shared, shared_s, too_expensive
+from tests.tiers import EXPENSIVE
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPUTE = "import os\nwhile sum(os.times()[:2]) < 0.2: pass\nprint(flush=True)\ninput()"
+
+
+def test_children_are_charged_while_they_live_and_only_once() -> None:
+    began = processor_seconds()
+    with subprocess.Popen([sys.executable, "-c", COMPUTE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        wait_until(lambda: processor_seconds() - began >= 0.2, "the child's time")
+        child.communicate(b"\n")
+    assert 0.2 <= processor_seconds() - began < 1.0
+
+
+def test_what_tests_share_is_charged_apart() -> None:
+    shared_s.clear()
+    with shared("compiling"):
+        subprocess.run([sys.executable, "-c", COMPUTE], input=b"\n", stdout=subprocess.DEVNULL, check=True)
+    assert shared_s["compiling"] >= 0.2
+    shared_s.clear()
+
+
+def test_the_limit_grows_with_the_slowness_of_the_machine_and_a_named_test_has_none() -> None:
+    assert too_expensive("tests/x.py::test", LIMIT_S, 1.0) == ""
+    assert "8 s are allowed" in too_expensive("tests/x.py::test", LIMIT_S + 0.1, 1.0)
+    assert "8 s are allowed" in too_expensive("tests/x.py::test", LIMIT_S + 0.1, 0.5), "a fast one gets no less"
+    assert too_expensive("tests/x.py::test", 2 * LIMIT_S, 2.0) == ""
+    named = next(iter(EXPENSIVE))
+    assert too_expensive(f"tests/native/{named}", 100.0, 1.0) == ""
+
+
+@pytest.mark.parametrize("name", EXPENSIVE)
+def test_every_expensive_test_is_there_and_has_a_reason(name: str) -> None:
+    file, _, test = name.partition("::")
+    (found,) = (ROOT / "tests").rglob(file)
+    assert f"def {test.partition('[')[0]}(" in found.read_text()
+    assert len(EXPENSIVE[name]) > 20
