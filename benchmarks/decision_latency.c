@@ -25,6 +25,8 @@
 #define WARM_NS 300000000u /* past the first calibration of the plugin's clock */
 #define DRAIN_EVERY 256
 
+static uint32_t share = 1; /* only every share-th sample, for a test */
+
 enum state { OFF, NO_CONTROLLER, PROGRAM, SUSPENDED, RULES };
 
 struct scenario {
@@ -118,7 +120,7 @@ static void one_call(struct rank *rank, const struct scenario *scenario)
 static void time_calls(struct rank *rank, const struct scenario *scenario)
 {
     samples.count = 0;
-    for (size_t i = 0; i < SAMPLES; i++) {
+    for (size_t i = 0; i < SAMPLES / share; i++) {
         struct lagom_site site = next_site(rank, scenario->state != SUSPENDED);
         offer();
         uint64_t start = ticks_before();
@@ -134,7 +136,7 @@ static void time_calls(struct rank *rank, const struct scenario *scenario)
 static void time_chunks(struct rank *rank)
 {
     samples.count = 0;
-    for (size_t i = 0; i < SAMPLES; i++) {
+    for (size_t i = 0; i < SAMPLES / share; i++) {
         offer();
         call(rank, true);
         uint64_t start = ticks_before();
@@ -157,7 +159,7 @@ static double batch_ns(struct rank *rank, const struct scenario *scenario)
     }
     samples.count = 0;
     offer(); /* RING/SIMPLE is the stock pick and what the program asks for, so the table stays as it is */
-    for (size_t batch = 0; batch < BATCHES; batch++) {
+    for (size_t batch = 0; batch < BATCHES / share; batch++) {
         uint64_t start = monotonic_ns();
         for (int i = 0; i < BATCH; i++) {
             ask(rank, &sites[rank->step++ % POSITIONS]);
@@ -178,7 +180,7 @@ static void print_line(const char *name, int api, uint64_t empty, double tick_ns
            name, api, nanoseconds_above(quantile(&samples, 0.5), empty, tick_ns),
            nanoseconds_above(quantile(&samples, 0.99), empty, tick_ns),
            nanoseconds_above(quantile(&samples, 0.999), empty, tick_ns), batch, counter_step_ticks() * tick_ns,
-           (unsigned long long)allocated, SAMPLES);
+           (unsigned long long)allocated, (int)(SAMPLES / share));
 }
 
 static void warm_up(struct rank *rank, const struct scenario *scenario)
@@ -187,6 +189,9 @@ static void warm_up(struct rank *rank, const struct scenario *scenario)
     while (monotonic_ns() - start < WARM_NS) {
         offer();
         one_call(rank, scenario);
+        if (share > 1) {
+            usleep(1000); /* time has to pass, not to be filled */
+        }
     }
     if (scenario->recording) {
         drain(0);
@@ -271,8 +276,8 @@ static void check_system_calls(void)
 
 int main(int argument_count, char **arguments)
 {
-    if (argument_count != 2) {
-        fail("usage: decision_latency PLUGIN.so (run it through `python -m benchmarks.decision_latency`)");
+    if (argument_count != 3 || (share = (uint32_t)atoi(arguments[2])) == 0) {
+        fail("usage: decision_latency PLUGIN.so SHARE (run it through `python -m benchmarks.decision_latency`)");
     }
     library_path = arguments[1];
     setenv("LAGOM_CONTROLLER", "none", 1);

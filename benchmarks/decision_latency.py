@@ -49,9 +49,10 @@ class LatencyTarget:
 TARGETS = (LatencyTarget("mode off", 10.0, None), LatencyTarget("program, calls recorded", 50.0, 250.0))
 
 
-def measure(plugin: Path) -> list[DecisionTimes]:
-    """Runs every scenario (about 10 s); raises ``CalledProcessError`` if the plugin does not do as it should."""
-    lines = run("decision_latency", plugin)
+def measure(plugin: Path, share: int = 1) -> list[DecisionTimes]:
+    """Runs every scenario (about 10 s) with a ``share``-th of the samples; raises ``CalledProcessError`` if the plugin
+    does not do as it should."""
+    lines = run("decision_latency", plugin, str(share))
     verdicts = {(line["scenario"], line["api"]): line["system_calls"] for line in lines if "system_calls" in line}
     timed = [line for line in lines if "median_ns" in line]
     verdicts["getChunkSize", 6] = verdicts["program, calls recorded", 6]  # asked after every call there

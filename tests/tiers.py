@@ -28,6 +28,7 @@ EXPENSIVE = {
     "test_candidates.py::test_in_the_same_log_folder_it_goes_on_by_itself_until_it_has_ended":
         "a search that is interrupted, and one to its end",
     "test_examples.py::test_an_example_runs_under_torchrun[ddp-lagom run]": "torchrun and both ranks import torch",
+    "test_soak.py::test_short_soak": "goes on until enough faults were injected",
 }  # fmt: skip
 
 

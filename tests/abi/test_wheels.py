@@ -27,8 +27,8 @@ from tests.abi import ours
 from tests.abi.digest import BUILDS, LAYOUTS
 from tests.abi.reading import Reading, read
 from tests.abi.wheels import NoWheel, Wheel, available, library, newest
+from tests.tiers import FULL
 
-FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 SAMPLE = (
     Wheel("2.21.5", "cu12"),
     Wheel("2.22.3", "cu12"),

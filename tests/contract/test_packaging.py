@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processor_time import shared
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,16 +55,26 @@ def source(tmp_path: Path) -> Path:
     return copy_source(tmp_path / "source")
 
 
+def quick_compiler(file: Path, *refuses: str) -> dict[str, str]:
+    """The environment with gcc as it is quickest, where what it compiles need not be quick; it ``refuses`` options."""
+    refusals = "".join(f'case " $* " in *" {option} "*) exit 1 ;; esac\n' for option in refuses)
+    file.write_text(f'#!/bin/sh\n{refusals}exec gcc "$@" -O0\n')
+    file.chmod(0o755)
+    return os.environ | {"CC": str(file)}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """By way of the source distribution: that has to be complete as well."""
     folder = tmp_path_factory.mktemp("wheel")
+    environ = quick_compiler(folder / "cc")
     source = copy_source(folder / "source")
     (source / "COMMIT").write_text("0123abc+\n")
     subprocess.run([sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder)], cwd=source, check=True)
     (packed,) = folder.glob("*.tar.gz")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", str(folder), str(packed)], check=True)
+    with shared("the wheel"):
+        subprocess.run([*build, "--wheel-dir", str(folder), str(packed)], env=environ, check=True)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -150,13 +161,9 @@ def test_without_a_compiler_one_sentence_says_what_to_install(source: Path) -> N
 
 def test_a_compiler_that_cannot_optimise_at_link_time_will_do(source: Path, tmp_path: Path) -> None:
     """Link-time optimisation drops what nobody calls, and so hides a symbol that is missing."""
-    compiler = tmp_path / "cc"
-    compiler.write_text('#!/bin/sh\ncase " $* " in *" -flto "*) exit 1 ;; esac\nexec gcc "$@"\n')
-    compiler.chmod(0o755)
+    environ = quick_compiler(tmp_path / "cc", "-flto")
     command = [sys.executable, "setup.py", "--quiet", "native"]
-    done = subprocess.run(
-        command, cwd=source, env=os.environ | {"CC": str(compiler)}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=source, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {name for name in LIBRARIES if (source / "lagom" / "_lib" / name).exists()} == set(LIBRARIES)
 

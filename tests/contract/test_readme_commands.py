@@ -20,6 +20,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lagom.cli.main import app
+from tests.lagom_commands import lagom
+from tests.processor_time import shared
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -130,9 +132,10 @@ def test_commands_that_need_no_gpu_do_what_they_say(command: str, tmp_path: Path
 def tuned_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the log of a job and the trace of one, both simulated."""
     folder = tmp_path_factory.mktemp("job")
-    for words in (["demo", "--seconds", "5"], ["profile", "--simulate", "a40_nvlink"]):
-        done = subprocess.run([sys.executable, "-m", "lagom", *words], cwd=folder, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
+    with shared("a demo and a profile for the commands of the pages"):
+        for words in (["demo", "--seconds", "5"], ["profile", "--simulate", "a40_nvlink"]):
+            done = lagom(*words, cwd=folder)
+            assert done.returncode == 0, done.stderr
     (folder / "lagom-profile" / "trace.json.gz").rename(folder / "rank0.json.gz")
     return folder
 

@@ -3,25 +3,34 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 
 import pytest
 
 from tests.memory_model import run
+from tests.processor_time import shared
+from tests.tiers import FULL, amount
 
-FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
+#: Random executions of each variant; with 700 every planted fault is found.
+EXECUTIONS = amount(5_000, run.EXECUTIONS)
 CHECKER = pytest.mark.skipif(bool(run.missing()), reason=f"{run.missing()}; then: make memory-model")
 HOLDING = [variant for variant in run.VARIANTS if not variant.edits]
 WEAKENED = [variant for variant in run.VARIANTS if variant.edits]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_runtime() -> None:
+    if not run.missing():
+        with shared("Relacy"):
+            run.runtime()
 
 
 @CHECKER
 @pytest.mark.parametrize("variant", HOLDING, ids=lambda variant: variant.name)
 def test_shipped_orderings_hold(variant: run.Variant) -> None:
     """No execution that was visited violates the scenario."""
-    outcome = run.run(variant, preemptions=2 if FULL and variant.name != "acknowledge" else 1)
+    outcome = run.run(variant, EXECUTIONS, preemptions=2 if FULL and variant.name != "acknowledge" else 1)
     assert outcome.right, outcome.said[-4000:]
 
 
@@ -29,7 +38,7 @@ def test_shipped_orderings_hold(variant: run.Variant) -> None:
 @pytest.mark.parametrize("variant", WEAKENED, ids=lambda variant: variant.name)
 def test_weakened_ordering(variant: run.Variant) -> None:
     """A planted fault is found, unless it is declared harmless; then it is not."""
-    outcome = run.run(variant)
+    outcome = run.run(variant, EXECUTIONS)
     assert outcome.right, outcome.line
 
 

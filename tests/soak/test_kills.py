@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hundred controllers killed in the middle of what they do; ``python -m tests.soak.kills`` kills ten thousand."""
+"""Controllers killed in the middle of what they do; ``python -m tests.soak.kills`` kills ten thousand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from tests.soak.kills import run
 from tests.system.storm import site_of_its_own
+from tests.tiers import amount
 
-KILLS = 100
+KILLS = amount(40, 100)
 
 
 @pytest.mark.slow

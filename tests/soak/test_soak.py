@@ -21,11 +21,12 @@ from lagom.wire.plan import Plan, Rule, fill_plan
 from tests.soak.__main__ import LEAST_INJECTED, Wanted, soak
 from tests.soak.judge import Judge, Verdict
 from tests.soak.oracle import Schedule
+from tests.tiers import amount
 
 COMM_ID, EPOCH, START, END, RANKS = 0xC0, 5, 8, 24, 2
 CALLS = [(Function.ALL_GATHER, 64 << 20), (Function.REDUCE_SCATTER, 64 << 20)]
 CANDIDATE = CommConfig(channels=4)
-SECONDS = 12
+SECONDS = amount(6, 12)
 
 
 @pytest.mark.slow
@@ -148,7 +149,7 @@ def test_oracle_leaves_the_program_at_a_strange_call_and_finds_back(tmp_path: Pa
 
 
 if __name__ == "__main__":
-    asked = Wanted(SECONDS, seed=11, ranks=4, haste=2.0, life=(3.0, 6.0), small=True)
+    asked = Wanted(SECONDS, seed=11, ranks=4, haste=2.0, life=amount((1.5, 3.0), (3.0, 6.0)), small=True)
     result = soak(asked, Path(sys.argv[1]))
     print(json.dumps(result, indent=1))
     sys.exit(bool(result["violations"]))

@@ -7,12 +7,13 @@ import pytest
 
 from benchmarks import switch_latency as bench
 from benchmarks.native import PLUGIN
+from tests.tiers import amount
 
 
 def test_no_call_around_a_switch_waits() -> None:
     if not PLUGIN.exists():
         pytest.skip("the plugin is not built; run `make native`")
-    result = bench.measure(PLUGIN, share=4)
+    result = bench.measure(PLUGIN, share=amount(8, 4))
     assert bench.waited(result) == []
     assert {one.moment for one in result.moments} >= {bench.STEADY, bench.ACKNOWLEDGED, bench.ALONE, "start: in force"}
     assert all(one.samples > 0 for one in result.moments)
