@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom import journal
-from tests.lagom_commands import Lagom
+from tests.forked_commands import Lagom
 from tests.waiting import wait_until
 
 JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 from tests.tiers import FULL, amount
 
 JOB = (sys.executable, "-m", "lagom.demo.job", "--layers", "2", "--noise", "0.004")

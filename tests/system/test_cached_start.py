@@ -17,7 +17,7 @@ from lagom import journal, read_run
 from lagom.atlas import load_atlas
 from lagom.bench.process import ProcessStart
 from lagom.launch.cached_config import keep_config
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, launch
 from tests.system.test_candidates import after, after_something_faster, moves_of
 from tests.system.test_first_contact import HEAD, RULE

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lagom import journal
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 from tests.system.test_user_paths import finish, start, until
 
 LAGOM = [sys.executable, "-m", "lagom"]

@@ -19,7 +19,7 @@ from lagom.cli.tune import DEMO
 from lagom.config_file import load_config
 from lagom.environment import read_conf
 from lagom.start import Transport, find_variable, known_factors, known_groups
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 from tests.system.launched import bare_environment
 from tests.waiting import wait_until
 

@@ -23,7 +23,7 @@ from lagom.cli import pin
 from lagom.cli.main import PANELS, app
 from lagom.errors import UsageError
 from lagom.journal.log_status import pid_namespace
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 from tests.tiers import FULL
 
 RUNNER = CliRunner()

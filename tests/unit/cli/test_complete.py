@@ -11,7 +11,7 @@ import pytest
 from lagom import journal
 from lagom.cli import complete
 from lagom.search import STRATEGIES
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 
 SHELLS = {
     "bash": lambda line: {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)},

@@ -16,7 +16,7 @@ from lagom.bench.arm_words import BARE, TUNERS, VALUED
 from lagom.cli.help_page import PAGES
 from lagom.cli.main import MOVED, PANELS, app
 from lagom.settings import BY_NAME
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 
 RUNNER = CliRunner(env={"COLUMNS": "160"})
 GROUP: Any = typer.main.get_command(app)

@@ -17,7 +17,7 @@ import pytest
 from lagom import journal
 from lagom.launch import controller_process
 from lagom.launch.job_plan import JobPlan
-from tests.lagom_commands import Lagom, lagom
+from tests.forked_commands import Lagom, lagom
 from tests.waiting import wait_until
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lagom_commands import lagom
+from tests.forked_commands import lagom
 from tests.waiting import PATIENCE
 
 COMMAND = [sys.executable, "-m", "lagom", "watch"]
