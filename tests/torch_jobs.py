@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of torch on gloo, one after the other, whose ranks are forked from one process that has imported torch: 0.3 s of
-processor time a rank, not 3. `python -m tests.torch_jobs FILE`; the file holds a list of :class:`Job`.
+processor time a rank, not 3. `python -m tests.torch_jobs jobs.json`; the file holds a list of :class:`Job`.
+`python -m tests.torch_jobs SCRIPT.py OPTIONS` is one rank of a launcher.
 
 A rank ends without Python's own end, where gloo's threads can abort it ("terminate called without an active exception",
 torch 2.13: `destroy_process_group` leaves them running).
@@ -91,18 +92,23 @@ def _code_of(job: Job) -> int:
 
 def _be(job: Job, group: Mapping[str, str]) -> None:
     """The life of a rank. Never returns."""
+    output = os.open(job.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if job.environ is not None:
+        os.environ.clear()
+        os.environ.update(job.environ)
+    os.environ.update(group)
+    _run_script(job.command)
+
+
+def _run_script(command: list[str]) -> None:
+    """As Python runs a script, up to its own end. Never returns."""
     code = 1
     try:
-        output = os.open(job.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        if job.environ is not None:
-            os.environ.clear()
-            os.environ.update(job.environ)
-        os.environ.update(group)
-        sys.argv = job.command
-        sys.path[0] = str(Path(job.command[0]).parent)  # as for every script
-        runpy.run_path(job.command[0], run_name="__main__")
+        sys.argv = command
+        sys.path[0] = str(Path(command[0]).parent)
+        runpy.run_path(command[0], run_name="__main__")
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -114,8 +120,14 @@ def _be(job: Job, group: Mapping[str, str]) -> None:
         os._exit(code)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    if sys.argv[1].endswith(".py"):
+        _run_script(sys.argv[1:])
     for module in NEEDED:
         importlib.import_module(module)
     jobs = [Job(**one) for one in json.loads(Path(sys.argv[1]).read_text())]
     Path(sys.argv[1]).with_name("codes.json").write_text(json.dumps({job.name: _code_of(job) for job in jobs}))
+
+
+if __name__ == "__main__":
+    main()
