@@ -47,6 +47,6 @@ def test_the_limit_grows_with_the_slowness_of_the_machine_and_a_named_test_has_n
 @pytest.mark.parametrize("name", EXPENSIVE)
 def test_every_expensive_test_is_there_and_has_a_reason(name: str) -> None:
     file, _, test = name.partition("::")
-    (found,) = (ROOT / "tests").rglob(file)
-    assert f"def {test.partition('[')[0]}(" in found.read_text()
+    files = (ROOT / "tests").rglob(file)  # several folders may have a file of this name
+    assert any(f"def {test.partition('[')[0]}(" in found.read_text() for found in files)
     assert len(EXPENSIVE[name]) > 20

@@ -71,10 +71,10 @@ def ranks_of(words: str) -> int:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch_jobs.Done]:
-    """Every job of WORDS, and the schedules compared, each on ranks forked from one process."""
+    """Every job that torchrun does not start, and the schedules compared, each on ranks forked from one process."""
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "schedules.py").write_text(SCHEDULES)
-    named = {words: (command(words), ranks_of(words)) for words in WORDS}
+    named = {words: (command(words), ranks_of(words)) for words in amount(WORDS, ())}
     named["schedules"] = ([str(folder / "schedules.py"), str(JOBS)], 1)
     jobs = [
         torch_jobs.Job(name, line, str(folder / str(number)), ranks)
