@@ -11,7 +11,7 @@ DOCS   := $(VENV)/.lagom-docs-installed
 PYTEST := $(PY) -m pytest
 # Tests at a time. Many of them wait for processes of their own, so three keep two cores busy.
 JOBS   ?= 3
-SPREAD := -n $(JOBS) --dist worksteal
+SPREAD := -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two pips at once in one environment would hurt

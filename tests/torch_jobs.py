@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of torch on gloo, one after the other, whose ranks are forked from one process that has imported torch: 0.3 s of
 processor time a rank, not 3. `python -m tests.torch_jobs jobs.json`; the file holds a list of :class:`Job`.
-`python -m tests.torch_jobs SCRIPT.py OPTIONS` is one rank of a launcher.
+`python -m tests.torch_jobs SCRIPT OPTIONS` is one rank of a launcher.
 
 A rank ends without Python's own end, where gloo's threads can abort it ("terminate called without an active exception",
 torch 2.13: `destroy_process_group` leaves them running).

@@ -18,6 +18,8 @@ from tests import torch_jobs
 from tests.processor_time import shared
 from tests.tiers import amount
 
+pytestmark = pytest.mark.xdist_group("examples")  # its fixture is made once
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 PLAIN = ("ddp", "fsdp2", "tensor_parallel", "expert_parallel")

@@ -6,6 +6,7 @@ The parent must have no threads and hold no region; what it has imported is what
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -91,6 +92,15 @@ def _redirect(output: Path) -> None:
     os.dup2(nothing, 0)
     os.dup2(said, 1)
     os.dup2(said, 2)
+
+
+def to_the_end(main: Main, arguments: list[str]) -> int:
+    """As a program ends: the plugin leaves the region in its destructor."""
+    code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).exit(code)
+    return code
 
 
 def warm() -> None:

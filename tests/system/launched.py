@@ -16,7 +16,7 @@ from lagom import journal
 from tests.forked_commands import Lagom
 from tests.waiting import wait_until
 
-JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4")
+JOB = (sys.executable, str(Path(__file__).with_name("forked_job.py")), "--ranks", "2", "--layers", "4")
 #: The same job with iterations so long in real time that its search can be interrupted before it ends by itself.
 UNHURRIED_JOB = (*JOB, "--real-ms", "50")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from tests.tiers import amount
 SHORT = (*JOB, "--iterations", "30", "--real-ms", "50")
 TUNES = "lagom: plan: tune while it runs;"
 #: Of another number of layers and tokens, with like communicators.
-LIKE_JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "3", "--tokens", "4096")
+LIKE_JOB = (*JOB[:2], "--ranks", "2", "--layers", "3", "--tokens", "4096")
 #: What is planned is said before the job begins, whatever it is.
 NO_JOB = ("true",)
 

@@ -27,8 +27,11 @@ from lagom.records import CommConfig, Protocol
 from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator
 from lagom.sim.virtual.virtual_job import VirtualJob
+from tests.processor_time import shared as charged_apart
 from tests.system.support import Job
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.xdist_group("end_to_end")  # its fixture is made once
 
 FRESH_PROCESSES = True  # the region is found in /proc/<pid>/environ
 MEGABYTE = 1 << 20
@@ -119,7 +122,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     os.environ["LAGOM_SHM_DIR"] = str(shared)
     out = io.StringIO()
     try:
-        with watching(shared) as seen:
+        with charged_apart("the demo"), watching(shared) as seen:
             code = run(
                 folder / "out.json", SECONDS, scene=SCENE, folder=folder / "log", console=Console(file=out, width=140)
             )

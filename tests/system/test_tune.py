@@ -24,13 +24,16 @@ from tests.system.launched import bare_environment
 from tests.waiting import wait_until
 
 METRIC = r"iteration \d+: ([0-9.]+) ms"
+ROOT = Path(__file__).resolve().parents[2]
 #: As many as the cores of this machine are enough for.
 GROUPS = known_groups(Transport.SOCKET, len(os.sched_getaffinity(0)))
 #: The demo's job behind a few lines of the user's: a folder of its own for each process, which holds a checkpoint.
 TRAIN = """
 import os, sys, time
 from pathlib import Path
-from lagom.demo import job
+sys.path[1:1] = ["{root}"]
+from tests.system.forked_job import forked, job
+job.spawned = forked
 folder = Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 with (folder / "checkpoint").open("a") as file:
@@ -90,7 +93,7 @@ def tune(
 def write_job(place: Path, more: str, iterations: int = 6, real_ms: int = 1) -> tuple[str, ...]:
     """A script that runs the demo's job, and what is started: with a folder for each process."""
     script = place / "train.py"
-    script.write_text(TRAIN.format(more=more, iterations=iterations, real_ms=real_ms))
+    script.write_text(TRAIN.format(root=ROOT, more=more, iterations=iterations, real_ms=real_ms))
     return sys.executable, str(script), f"{place}/checkpoints/{{trial}}"
 
 

@@ -8,7 +8,6 @@ the jobs that tests start by command lines begin every process as a fresh Python
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from lagom.sim.virtual import job_controller, virtual_job
 from lagom.sim.virtual.rank import main as rank_main
 from lagom.sim.virtual.virtual_job import Process, spawned
 from lagom.wire.library import controller_environment
-from tests.soak.forked import Forked, warm
+from tests.soak.forked import Forked, to_the_end, warm
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_BYTES = 1 << 20  # of a request: its environment is the longest part
@@ -114,15 +113,6 @@ def forked_from(server: Server) -> Iterator[None]:
         patch.setattr(virtual_job, "spawned", server.rank)
         patch.setattr(job_controller, "_spawned", server.controller)
         yield
-
-
-def to_the_end(main: Callable[[list[str]], int], arguments: list[str]) -> int:
-    """As a program ends: the plugin leaves the region in its destructor."""
-    code = main(arguments)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    ctypes.CDLL(None).exit(code)
-    return code
 
 
 MAINS = {"rank": partial(to_the_end, rank_main), "controller": partial(to_the_end, controller_main)}
