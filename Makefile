@@ -9,6 +9,8 @@ RUN    := $(VENV)/.lagom-installed
 STAMP  := $(VENV)/.lagom-dev-installed
 DOCS   := $(VENV)/.lagom-docs-installed
 PYTEST := $(PY) -m pytest
+# Most processes of the tests are Python's: what one has compiled the next ones read.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests at a time. Many of them wait for processes of their own, so three keep two cores busy.
 JOBS   ?= 3
 SPREAD := -n $(JOBS) --dist loadgroup
@@ -159,7 +161,7 @@ define make_environment
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 		{ echo "lagom: no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 endef
-# --no-compile: Python compiles what is imported, which is a small part of what is installed.
+# --no-compile: what is imported is compiled then, a small part of what is installed.
 PIP := $(PY) -m pip --quiet --disable-pip-version-check install --no-compile
 
 $(RUN): pyproject.toml

@@ -14,21 +14,33 @@ from typing import TypeVar
 FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 Amount = TypeVar("Amount")
 
-#: Tests that may take more than `LIMIT_S` of tests/processor_time.py, with the reason; by their ids without folders.
+#: Tests that may take more than `LIMIT_S` of tests/processor_time.py, with the reason; by their ids without folders, and
+#: where all their parameters may, without these. What goes on until enough has happened costs more on a busy machine.
 EXPENSIVE = {
     "test_native.py::test_program[none-agreement_interleavings]": "every interleaving: fewer would prove less",
+    "test_native.py::test_program[none-plugin_many]": "ranks call until a plan is agreed on",
+    "test_native.py::test_program[address,undefined-plugin_many]": "ranks call until a plan is agreed on",
+    "test_native.py::test_program[thread-plugin_many]": "ranks call until a plan is agreed on",
+    "test_native.py::test_program[thread-agreement_threads]": "ranks call until enough plans are agreed on",
+    "test_agreement.py::test_agreement_of_all_ranks_at_every_call": "goes on until enough plans are agreed on",
+    "test_soak.py::test_short_soak": "goes on until enough faults were injected",
+    "test_kills.py::test_killed_controllers_leave_the_ranks_agreed_and_going": "goes on until enough were killed",
+    "test_bench.py::test_a_comparison_that_is_cut_off_goes_on_until_all_its_cycles_are_there":
+        "its limit is doubled until something is measured",
+    "test_bench.py::test_arms_that_need_processes_of_their_own_get_them": "repeated where a pin comes late",
     "test_tune.py::test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_job_with_them":
         "a whole search of eight processes, and two starts with what it found",
     "test_tune.py::test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_another_one_s_folder":
         "two interruptions and the end of one search",
+    "test_tune.py::test_a_rank_that_was_started_otherwise_is_named_and_its_process_does_not_count":
+        "repeated where a rank was over before it was looked at",
     "test_cached_start.py::test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_like_one":
         "one search to its end, and all that uses what it found: five starts of a job",
-    "test_candidates.py::test_an_interrupted_search_goes_on_with_its_best_so_far[guided]":
+    "test_candidates.py::test_an_interrupted_search_goes_on_with_its_best_so_far":
         "a search that is interrupted, and one to its end",
     "test_candidates.py::test_in_the_same_log_folder_it_goes_on_by_itself_until_it_has_ended":
         "a search that is interrupted, and one to its end",
-    "test_examples.py::test_an_example_runs_under_torchrun[ddp-lagom run]": "torchrun and both ranks import torch",
-    "test_soak.py::test_short_soak": "goes on until enough faults were injected",
+    "test_examples.py::test_an_example_runs_under_torchrun": "torchrun and both ranks import torch",
 }  # fmt: skip
 
 

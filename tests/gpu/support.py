@@ -27,7 +27,6 @@ from lagom.wire.library import plugin_path
 JOBS = Path(__file__).parent / "jobs"
 ROOT = Path(__file__).parents[2]
 LAGOM = (sys.executable, "-m", "lagom")
-FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 MOST_GPUS = 8
 #: NVLink multicast stays off: where it is not set up it fails, or worse, and no test needs it.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}

@@ -12,7 +12,8 @@ import pytest
 
 from lagom.records import Function
 from tests.gpu.storming import Strength, judge, storm_beside
-from tests.gpu.support import FULL, NCCL_230, Place, nccl_release, torchrun
+from tests.gpu.support import NCCL_230, Place, nccl_release, torchrun
+from tests.tiers import FULL
 
 # Plans are agreed in milliseconds: many more than the number asked for fit into the time.
 MOST_SECONDS = float(os.environ.get("LAGOM_TEST_STORM_SECONDS", "400"))

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.gpu.storming import Strength, judge, storm_beside
-from tests.gpu.support import FULL, NCCL_230, Place, Ran, place, run, torchrun
+from tests.gpu.support import NCCL_230, Place, Ran, place, run, torchrun
+from tests.tiers import FULL
 
 #: LAGOM_TEST_SOAK_MINUTES=8 for the full length alone.
 MINUTES = float(os.environ.get("LAGOM_TEST_SOAK_MINUTES", "8" if FULL else "0.7"))

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from tests.building import build_lock, compile_object, is_newer, newest_header
+from tests.tiers import amount
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
-TIME_LIMIT_S = 3500 if FULL else 800
+TIME_LIMIT_S = amount(800, 3500)
 SKIPPED = 77  # the exit code of a program that cannot run here
 
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g1", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]

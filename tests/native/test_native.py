@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.programs import FULL, PROGRAMS, ROOT, SKIPPED, build, flags, run_to_the_end, text_of
+from tests.native.programs import PROGRAMS, ROOT, SKIPPED, build, flags, run_to_the_end, text_of
+from tests.tiers import FULL
 
 #: Of the compiler's ``-fsanitize``; "none" = without.
 WAYS = os.environ.get("LAGOM_SANITIZE", "").split() or ["none"]

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-
-FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"  # the long versions, with the full numbers
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.system.storm import CELLS, CELLS_START, Control, Site, Storm, Weather, blow
-from tests.system.support import FULL, Job
+from tests.system.support import Job
+from tests.tiers import FULL
 from tests.waiting import OthersWatch, skip_if_others_computed, wait_until
 
 PLANS = int(os.environ.get("LAGOM_AGREEMENT_PLANS", "100000" if FULL else "400"))

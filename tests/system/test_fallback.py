@@ -15,7 +15,8 @@ from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.sim.virtual.virtual_job import RankSummary, VirtualJob
 from lagom.wire.layout import ffi
 from lagom.wire.region import Region
-from tests.system.support import FULL, Job
+from tests.system.support import Job
+from tests.tiers import FULL
 from tests.waiting import OthersWatch, skip_if_others_computed
 
 COMM_ID = 0xA51DE

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.system.storm import CELLS, Control, Weather, difference_text
-from tests.system.support import FULL, Job
+from tests.system.support import Job
+from tests.tiers import FULL
 from tests.waiting import wait_until
 
 ROUNDS = 40 if FULL else 10
