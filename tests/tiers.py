@@ -14,8 +14,9 @@ from typing import TypeVar
 FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 Amount = TypeVar("Amount")
 
-#: Tests that may take more than `LIMIT_S` of tests/processor_time.py, with the reason; by their ids without folders, and
-#: where all their parameters may, without these. What goes on until enough has happened costs more on a busy machine.
+#: Tests that may take more than `LIMIT_S` of tests/processor_time.py, with the reason; by their ids without folders,
+#: and where all their parameters may, without these. What goes on until enough has happened costs more on a busy
+#: machine.
 EXPENSIVE = {
     "test_native.py::test_program[none-agreement_interleavings]": "every interleaving: fewer would prove less",
     "test_native.py::test_program[none-plugin_many]": "ranks call until a plan is agreed on",

@@ -13,12 +13,12 @@ from benchmarks.readme_rows import Ratio
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMS = {
-    "README.md": list(claims.of_readme()),
-    "docs/measured.md": list(claims.of_measured()),
-    "benchmarks/results/start_settings_h200x1_202611.md": list(claims.of_start_page()),
-    "benchmarks/results/start_settings_h200x2_202611.md": list(claims.of_start_page_of_two()),
-    "benchmarks/results/start_settings_h100x2_202611.md": list(claims.of_start_page_of_two_h100()),
-    "benchmarks/results/cost_h100x2_202611.md": list(claims.of_cost_page()),
+    "README.md": claims.of_readme,
+    "docs/measured.md": claims.of_measured,
+    "benchmarks/results/start_settings_h200x1_202611.md": claims.of_start_page,
+    "benchmarks/results/start_settings_h200x2_202611.md": claims.of_start_page_of_two,
+    "benchmarks/results/start_settings_h100x2_202611.md": claims.of_start_page_of_two_h100,
+    "benchmarks/results/cost_h100x2_202611.md": claims.of_cost_page,
 }
 BLOCK = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", re.DOTALL)
 #: A value with an interval in brackets behind it.
@@ -36,16 +36,20 @@ def text_of(page: str) -> str:
     return flat(" ".join(section for section in sections if UNKEPT not in flat(section)))
 
 
-@pytest.mark.parametrize(("page", "claim"), [(page, claim) for page, found in CLAIMS.items() for claim in found])
-def test_a_number_of_a_page_is_that_of_the_results(page: str, claim: str) -> None:
-    assert claim in text_of(page), f"the results say {claim!r}; benchmarks/claims.py computes it"
+@pytest.mark.parametrize("page", CLAIMS)
+def test_the_numbers_of_a_page_are_those_of_the_results(page: str) -> None:
+    """What the results say and the page does not; benchmarks/claims.py computes it."""
+    claimed = list(CLAIMS[page]())
+    assert claimed
+    assert [claim for claim in claimed if claim not in text_of(page)] == []
 
 
 @pytest.mark.parametrize("page", CLAIMS)
 def test_every_interval_of_a_page_is_computed_from_results(page: str) -> None:
     stated = INTERVAL.findall(text_of(page))
     assert stated
-    assert [one for one in stated if not any(one in claim for claim in CLAIMS[page])] == []
+    claimed = list(CLAIMS[page]())
+    assert [one for one in stated if not any(one in claim for claim in claimed)] == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests import torch_jobs
 from tests.processor_time import shared
 from tests.tiers import amount
 
-pytestmark = pytest.mark.xdist_group("examples")  # its fixture is made once
+pytestmark = pytest.mark.xdist_group("torch")  # its fixture is made once, and torch is compiled once
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

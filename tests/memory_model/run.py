@@ -9,13 +9,14 @@ so a variant cannot outlive the line it is about.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from tests.building import build_lock, is_newer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -242,12 +243,9 @@ def edited(variant: Variant) -> dict[str, str]:
 def runtime() -> Path:
     """The object of relacy_runtime.cpp, compiled when it or scenario.h is newer."""
     source, target = HERE / "relacy_runtime.cpp", BUILD / "relacy_runtime.o"
-    newest = max(path.stat().st_mtime for path in (source, HERE / "scenario.h"))
-    if not target.exists() or target.stat().st_mtime <= newest:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}.o")
-        subprocess.run([*CXX, "-c", str(source), "-o", str(part)], check=True)
-        part.rename(target)
+    with build_lock(BUILD):
+        if not is_newer(target, [source, HERE / "scenario.h"]):
+            subprocess.run([*CXX, "-c", str(source), "-o", str(target)], check=True)
     return target
 
 

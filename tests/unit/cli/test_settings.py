@@ -92,7 +92,8 @@ def test_an_unknown_variable_is_told_with_the_nearest_known_one(name: str, neare
 
 def test_variables_of_our_own_tests_are_not_unknown() -> None:
     """Those that a developer's shell or `make` may hold while the tests start jobs."""
-    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("tests/**/*.c*"), *ROOT.glob("benchmarks/**/*.py")]
+    patterns = ("tests/**/*.py", "tests/**/*.c", "tests/**/*.cpp", "benchmarks/**/*.py")
+    files = [file for pattern in patterns for file in ROOT.glob(pattern)]
     reads = variables_in(files, r"(?:getenv\(|environ\.get\(|environ\[)\s*[\"'](LAGOM_[A-Z_]+)[\"'](?!\] = )")
     reads |= variables_in([ROOT / "Makefile"], r"\b(LAGOM_[A-Z_]+)=")
     assert {"LAGOM_TEST_FULL", "LAGOM_SANITIZE", "LAGOM_COMMIT", "LAGOM_ABI_KEEP"} <= reads
