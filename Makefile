@@ -173,7 +173,7 @@ $(RUN): pyproject.toml
 $(STAMP): pyproject.toml
 	$(make_environment)
 	$(PIP) 'setuptools>=77'
-	$(PIP) --no-build-isolation --editable '.[dev]'
+	@$(PY) setup.py --quiet native & $(PIP) --no-build-isolation --editable '.[dev]'; code=$$?; wait; exit $$code
 	$(PIP) --no-deps 'HolisticTraceAnalysis==0.5.0'
 	@touch $(RUN) $@
 
