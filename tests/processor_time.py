@@ -2,9 +2,10 @@
 """What each test costs in processor time, with the processes that it started and their children.
 
 A run ends with its ten most expensive tests, and all above ``WARN_S``. One above ``LIMIT_S`` fails unless
-``tiers.EXPENSIVE`` gives the reason, or it is the long version (LAGOM_TEST_FULL=1). Seconds are those of the machine
-that the limits were chosen on: a test that is above its limit is judged by how long this processor takes at that moment
-for a fixed loop, so that neither a slow processor nor a neighbour on the same core makes it fail.
+``tiers.EXPENSIVE`` gives the reason, it is the long version (LAGOM_TEST_FULL=1), or it is in a folder that `make test`
+skips. Seconds are those of the machine that the limits were chosen on: a test that is above its limit is judged by how
+long this processor takes at that moment for a fixed loop, so that neither a slow processor nor a neighbour on the same
+core makes it fail.
 ``LAGOM_TEST_TIMES=file.json`` keeps the seconds of every test.
 """
 
@@ -27,6 +28,8 @@ from tests.tiers import EXPENSIVE, FULL
 WARN_S, LIMIT_S, SHOWN = 3.0, 8.0, 10
 #: A loop of so many rounds, and its processor time where the limits were chosen.
 LOOP, LOOP_S, LOOPS = 3_000_000, 0.042, 5
+#: What `make test` skips: it needs GPUs, or hundreds of megabytes from the network.
+UNLIMITED = ("tests/gpu/", "tests/abi/", "tests/wheel/")
 TICKS = os.sysconf("SC_CLK_TCK")
 #: Seconds that tests share, by what they were spent on: no single test is charged for them.
 shared_s: Counter[str] = Counter()
@@ -76,6 +79,11 @@ def slowness() -> float:
     return max(took) / LOOP_S
 
 
+def has_a_limit(name: str) -> bool:
+    """Whether a test has to be cheap: it runs with every change."""
+    return not FULL and not name.startswith(UNLIMITED)
+
+
 def is_named(name: str) -> bool:
     """Whether ``EXPENSIVE`` has the test; xdist puts the group that it is in behind its id."""
     short = name.rpartition("/")[2].partition("@")[0]
@@ -112,7 +120,7 @@ class ProcessorTime:
         if call.when == "teardown":
             report.shared_s = dict(shared_s)
             report.processor_s = processor_seconds() - self._began - shared_s.total()
-            if report.passed and report.processor_s > LIMIT_S and not FULL:
+            if report.passed and report.processor_s > LIMIT_S and has_a_limit(item.nodeid):
                 report.longrepr = too_expensive(item.nodeid, report.processor_s, slowness()) or None
                 report.outcome = "failed" if report.longrepr else "passed"
         return report

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processor_time import LIMIT_S, processor_seconds, shared, shared_s, too_expensive
-from tests.tiers import EXPENSIVE
+from tests.processor_time import LIMIT_S, has_a_limit, processor_seconds, shared, shared_s, too_expensive
+from tests.tiers import EXPENSIVE, FULL
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +33,11 @@ def test_what_tests_share_is_charged_apart() -> None:
         subprocess.run([sys.executable, "-c", COMPUTE], input=b"\n", stdout=subprocess.DEVNULL, check=True)
     assert shared_s["compiling"] >= 0.2
     shared_s.clear()
+
+
+def test_what_needs_gpus_may_cost_what_it_does() -> None:
+    assert not has_a_limit("tests/gpu/test_exact.py::test_exact")
+    assert has_a_limit("tests/unit/gpu/test_rehearsal.py::test_rehearsal") or FULL
 
 
 def test_the_limit_grows_with_the_slowness_of_the_machine_and_a_named_test_has_none() -> None:
