@@ -178,7 +178,7 @@ def test_an_iteration_of_a_thousand_calls_is_tuned_too(job: Job, tmp_path: Path)
     """Of twenty only twelve are remembered; the others are counted as they go by."""
     calls = fsdp_like_calls(366, 4 << 20)
     assert 20 * len(calls) > HISTORY_CALLS > 3 * len(calls)
-    run = tune(plain(calls), job, tmp_path, search_seconds=2)
+    run = tune(plain(calls), job, tmp_path, search_seconds=4)
     assert [program.period for program in run.of(journal.Program)] == [len(calls)]
     assert run.of(journal.Outcome)[0].verdict in STOCK_KEPT, run.of(journal.Outcome)[0].reason
     assert run.of(journal.Move), "nothing was tried"
