@@ -11,6 +11,7 @@ core makes it fail.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -42,8 +43,11 @@ def processor_seconds() -> float:
 
 
 def _children() -> list[str]:
-    lists = Path("/proc/self/task").glob("*/children")
-    return [child for one in lists for child in one.read_text().split()]
+    found: list[str] = []
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # of a thread that has just ended
+            found += children.read_text().split()
+    return found
 
 
 def _ticks_of(process: str) -> int:

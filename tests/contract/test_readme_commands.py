@@ -167,7 +167,7 @@ def test_the_python_of_the_pages_runs(tuned_job: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "lagom " in c])
-def test_forked_commands_and_options_exist(command: str) -> None:
+def test_lagom_commands_and_options_exist(command: str) -> None:
     for part in re.findall(r'(?:^|[\s(;])lagom ((?:"[^"]*"|[^;|)&]|\$\()*)', command):
         words = shlex.split(part.split(" -- ")[0].replace("...", ""))
         if not words or words[0].startswith("-"):

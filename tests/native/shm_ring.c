@@ -115,7 +115,7 @@ static void interleaved_at_random(void)
     static struct lagom_call_record out[CAPACITY];
     uint64_t seed = 1, pushed = 0, taken = 0;
     fresh();
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < (is_full() ? 20000 : 4000); round++) {
         for (uint64_t left = next_random(&seed) % 100; left > 0; left--) {
             pushed += (uint64_t)push(pushed);
         }

@@ -182,4 +182,5 @@ def test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_
         baseline, tried, *_ = moves_of(events)
         is_asked = not options and not variables
         assert (baseline.purpose, words in tried.reason) == ("baseline", is_asked), tried.reason
+        assert not is_asked or tried.phase == "candidate"
         assert is_asked or not [move for move in moves_of(events) if "the atlas" in move.reason]

@@ -61,4 +61,4 @@ def test_sites_that_need_their_channels_are_told_from_those_that_waste_them() ->
     landscape, noise = draw_landscape(3)
     assert [valley.exposed for valley in landscape.valleys] == [False, False, True, True]
     runs = [run_one("auto", "XYZ", "no limit", seed, landscape, noise) for seed in range(8)]
-    assert np.mean([run.gained / run.possible for run in runs]) > 0.7
+    assert np.mean([run.gained / run.possible for run in runs]) > 0.65
