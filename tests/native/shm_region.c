@@ -386,7 +386,9 @@ static bool join_in_a_small_tmpfs(const char *size, enum lagom_region_fault want
             mount("none", getenv("LAGOM_SHM_DIR"), "tmpfs", 0, size) != 0) {
             exit(77);
         }
+        int next = next_descriptor();
         CHECK_EQUAL(lagom_region_join(&mapping, "job", LAGOM_CLOCK_MONOTONIC), wanted);
+        CHECK((next_descriptor() == next) == (wanted != LAGOM_REGION_OK)); /* held only while joined */
         CHECK((access(path, F_OK) == 0) == (wanted == LAGOM_REGION_OK));
         exit(0);
     }
