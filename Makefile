@@ -17,7 +17,7 @@ SPREAD := -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two pips at once in one environment would hurt
-.PHONY: help demo test test-full test-busy test-gpu test-gpu-safety test-abi native dev lint asan-ubsan asan ubsan tsan bench bench-gpu \
+.PHONY: help demo test test-full test-times test-busy test-gpu test-gpu-safety test-abi native dev lint asan-ubsan asan ubsan tsan bench bench-gpu \
 	figures agreement memory-model plans kills soak mutants readme docs fresh-clone fuzz wheel test-wheel \
 	clean
 
@@ -34,6 +34,9 @@ test: dev ## everything CI runs: lint, native tests plain and under the sanitize
 
 test-full: dev ## the same tests with the long versions (100,000 plans, 1,000 seeds, ...)
 	LAGOM_TEST_FULL=1 LAGOM_SANITIZE="none address,undefined thread" $(PYTEST) $(SPREAD) --timeout 3600
+
+test-times: ## `make test` where a test above 8 s of processor time fails unless tests/tiers.py says why; on a quiet machine
+	LAGOM_TEST_LIMIT=1 $(MAKE) test
 
 BUSY ?= 3
 RUNS ?= 1

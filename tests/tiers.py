@@ -23,6 +23,7 @@ EXPENSIVE = {
     "test_native.py::test_program[address,undefined-plugin_many]": "ranks call until a plan is agreed on",
     "test_native.py::test_program[thread-plugin_many]": "ranks call until a plan is agreed on",
     "test_native.py::test_program[thread-agreement_threads]": "ranks call until enough plans are agreed on",
+    "test_fallback.py::test_random_bytes_neither_crash_nor_disagree": "goes on until enough plans are agreed on",
     "test_agreement.py::test_agreement_of_all_ranks_at_every_call": "goes on until enough plans are agreed on",
     "test_soak.py::test_short_soak": "goes on until enough faults were injected",
     "test_kills.py::test_killed_controllers_leave_the_ranks_agreed_and_going": "goes on until enough were killed",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processor_time
 from tests.processor_time import LIMIT_S, has_a_limit, processor_seconds, shared, shared_s, too_expensive
 from tests.tiers import EXPENSIVE, FULL
 
@@ -36,9 +37,12 @@ def test_what_tests_share_is_charged_apart() -> None:
     shared_s.clear()
 
 
-def test_what_needs_gpus_may_cost_what_it_does() -> None:
-    assert not has_a_limit("tests/gpu/test_exact.py::test_exact")
+def test_only_where_it_is_asked_for_does_an_expensive_test_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor_time, "ENFORCED", False)
+    assert not has_a_limit("tests/unit/gpu/test_rehearsal.py::test_rehearsal")
+    monkeypatch.setattr(processor_time, "ENFORCED", True)
     assert has_a_limit("tests/unit/gpu/test_rehearsal.py::test_rehearsal") or FULL
+    assert not has_a_limit("tests/gpu/test_exact.py::test_exact")
 
 
 def test_the_limit_grows_with_the_slowness_of_the_machine_and_a_named_test_has_none() -> None:
