@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gates against growth: `python -m tests.growth`, part of `make lint`.
+
+Three things may only become fewer in `lagom`: functions above ``MOST_COMPLEX`` (cyclomatic complexity as radon counts
+it), and classes and files of one name. What is there today is named in ``KNOWN_*``: something new fails, and so does a
+name that is no longer true, so that the lists shrink with the code. Made anew by `python -m tests.growth --print`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from radon.complexity import cc_visit
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST_COMPLEX = 12
+#: A private function of at most so many lines that is used once is better inline.
+SHORT = 4
+
+KNOWN_COMPLEX = {
+    "lagom/bench/job_regions.py: JobRegions.look",
+    "lagom/bench/log_extract.py: fill_record",
+    "lagom/bench/results.py: _processes",
+    "lagom/bench/runner.py: run_task",
+    "lagom/bench/table.py: remarks",
+    "lagom/bench/table.py: verdict",
+    "lagom/cli/log.py: log",
+    "lagom/cli/profile.py: profile",
+    "lagom/cli/report.py: report",
+    "lagom/cli/run.py: run",
+    "lagom/controller/arms.py: _of_config",
+    "lagom/controller/arms.py: resolve",
+    "lagom/controller/measure.py: _mean",
+    "lagom/cost/cost_model.py: model_of",
+    "lagom/doctor/libraries.py: loadable",
+    "lagom/journal/comm_state.py: CommState.sides",
+    "lagom/journal/text.py: format_measurements",
+    "lagom/journal/verdict.py: _without_a_search",
+    "lagom/launch/choose_headroom.py: _stock_channels",
+    "lagom/launch/job_plan.py: _remarks",
+    "lagom/launch/job_plan.py: plan_job",
+    "lagom/launch/launchers.py: starts_every_rank",
+    "lagom/launch/replay_log.py: ReplayLog._write_starts",
+    "lagom/launch/start_variables.py: _as_wanted",
+    "lagom/launch/status_text.py: _next",
+    "lagom/launch/status_text.py: describe_verdict",
+    "lagom/report/advice_from_bench.py: advise_from_record",
+    "lagom/report/advice_from_log.py: _caps",
+    "lagom/report/advice_from_log.py: _headroom_used",
+    "lagom/report/advice_from_log.py: _send_recv",
+    "lagom/report/advice_text.py: format_advice",
+    "lagom/report/advice_text.py: list_proposed_arms",
+    "lagom/report/from_log.py: describe_evidence",
+    "lagom/report/profile_report.py: describe_verdict",
+    "lagom/report/run_text.py: _communicator",
+    "lagom/report/run_text.py: lines",
+    "lagom/report/tuning_figures.py: draw_path",
+    "lagom/report/tuning_kernels.py: _patterns",
+    "lagom/search/replay.py: replay",
+    "lagom/search/session.py: TuningSession._settle",
+    "lagom/search/strategies/as_printed.py: AsPrinted._resource_efficient_tuning",
+    "lagom/search/strategies/as_printed.py: AsPrinted.moves",
+    "lagom/sim/simulated_trace.py: _Simulated.__init__",
+    "lagom/sim/simulator.py: Simulator.__init__",
+    "lagom/timeline/job_profile.py: profile",
+    "lagom/timeline/join.py: _Work._tell_apart",
+    "lagom/timeline/kineto.py: _table",
+    "lagom/tune/course.py: run_tune",
+    "lagom/tune/design.py: _Fit.selected",
+    "lagom/tune/screening.py: missing_rows",
+    "lagom/tune/table.py: _cells",
+}
+KNOWN_TWICE = {
+    "Entry",
+    "Machine",
+    "Phase",
+    "Plan",
+    "Speedup",
+    "Trial",
+    "Verdict",
+    "_Kept",
+    "_Rank",
+    "_Sites",
+    "_Stored",
+    "entry.py",
+    "from_config.py",
+    "groups.py",
+    "plan.py",
+    "result.py",
+    "run.py",
+    "space.py",
+    "table.py",
+    "verdict.py",
+}
+
+
+def python_files(root: Path) -> list[Path]:
+    return sorted(root.rglob("*.py"))
+
+
+def complex_functions(root: Path) -> Iterator[str]:
+    """Functions and methods above ``MOST_COMPLEX``: file, colon, name."""
+    for path in python_files(root):
+        for block in cc_visit(path.read_text()):  # methods once more beside their class
+            if not hasattr(block, "methods") and block.complexity > MOST_COMPLEX:
+                yield f"{path.relative_to(root.parent).as_posix()}: {block.fullname}"
+
+
+def names_used_twice(root: Path) -> Iterator[str]:
+    """Names of classes, and of files, that several have."""
+    seen: dict[str, set[Path | tuple[Path, int]]] = defaultdict(set)
+    for path in python_files(root):
+        if not path.stem.startswith("__"):
+            seen[path.name].add(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                seen[node.name].add((path, node.lineno))
+    return (name for name, places in seen.items() if len(places) > 1)
+
+
+def short_private_functions(root: Path) -> Iterator[str]:
+    """Private functions of at most ``SHORT`` lines, without decorators, that their file names once beside the ``def``:
+    file, colon, name. The docstring does not count."""
+    for path in python_files(root):
+        tree = ast.parse(path.read_text())
+        uses = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        uses += [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and _is_private(node.name) and not node.decorator_list:
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+                if lines <= SHORT and uses.count(node.name) == 1:
+                    yield f"{path.relative_to(root.parent).as_posix()}: {node.name}"
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def faults(what: str, found: Iterable[str], known: Iterable[str]) -> list[str]:
+    """What is new, and what is on the list and no longer there."""
+    found, known = set(found), set(known)
+    new = [f"{name}: {what}; change its shape" for name in sorted(found - known)]
+    gone = [f"{name}: no longer {what}; take it off the list in tests/growth.py" for name in sorted(known - found)]
+    return new + gone
+
+
+def main(arguments: list[str]) -> int:
+    package = ROOT / "lagom"
+    found_complex, found_twice = sorted(complex_functions(package)), sorted(names_used_twice(package))
+    if arguments == ["--print"]:
+        for name in [*found_complex, *found_twice, *sorted(short_private_functions(package))]:
+            print(f'    "{name}",')
+        return 0
+    wrong = faults(f"of a complexity above {MOST_COMPLEX}", found_complex, KNOWN_COMPLEX)
+    wrong += faults("a name of several classes or files", found_twice, KNOWN_TWICE)
+    for line in wrong:
+        print(f"tests/growth.py: {line}", file=sys.stderr)
+    short = sum(1 for _ in short_private_functions(package))
+    print(
+        f"{len(found_complex)} functions of a complexity above {MOST_COMPLEX}, {len(found_twice)} names used twice, "
+        f"{short} private functions of at most {SHORT} lines that are used once"
+    )
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
