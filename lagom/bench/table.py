@@ -96,7 +96,7 @@ def comparisons(results: Sequence[Result]) -> Iterator[str]:
         if how := ", ".join(filter(None, (result.pairing, _by(result.measured_by)))):
             arms.setdefault(how, []).append(result.arm)
     for how, names in arms.items():
-        yield f"{', '.join(names)}: compared {how}." if how.startswith("within") else f"{', '.join(names)}: {how}."
+        yield f"{', '.join(names)}: {how}."
 
 
 def cells(result: Result) -> tuple[str, ...]:

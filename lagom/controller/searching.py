@@ -315,4 +315,4 @@ class Searching(Phase):
 
 
 def _limit_reached(seconds: float) -> str:
-    return f"stopped: time limit of {seconds:.0f} s reached"
+    return f"time limit of {seconds:.0f} s reached"

@@ -144,12 +144,12 @@ class Accounting:
         """Why the search must end before ``candidate`` is measured, or ``None``."""
         measurements, configs = self._measurements, self._policy.configs_for(len(self._measurements.stock))
         if measurements.tried >= configs and measurements.trial(candidate) is None:
-            return f"stopped after {configs} configs (the limit)"
+            return f"limit of {configs} configs reached"
         limit = self._policy.max_iterations
         if limit is not None and self.iterations >= limit:
-            return f"stopped after {self.iterations} iterations (the limit is {limit})"
+            return f"limit of {limit} iterations reached after {self.iterations}"
         if given_up >= self._policy.missing_limit:
-            return f"stopped: {given_up} moves in a row could not be measured"
+            return f"{given_up} moves in a row could not be measured"
         return None
 
     def resolvable(self, test: SequentialTest | None) -> float:

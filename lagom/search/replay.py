@@ -55,9 +55,9 @@ def replay(
                 f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
             )
         if logged.purpose != "final" and _is_last_of_search(following, cut_short):
-            session.wrap_up("stopped where the log stopped")  # of no effect if the strategy had its answer anyway
+            session.wrap_up("the log ends here")  # of no effect if the strategy had its answer anyway
         if following is None and cut_short:
-            session.set_time_left(0.0, "stopped where the log stopped")  # no final A/B after its last window
+            session.set_time_left(0.0, "the log ends here")  # no final A/B after its last window
         if logged.purpose == "trial" and (following is None or following.purpose != "confirm"):
             session.skip_proof()
         if logged.verdict in ("confirmed", "rejected") and logged.samples:

@@ -398,7 +398,7 @@ class TuningSession:
         self.outcome = self._proven_outcome(answer) if self._proof.tests else self._outcome_without_proof(answer)
 
     def _proven_outcome(self, answer: Answer) -> SearchOutcome:
-        reason = f"{self._proof.sentence}; {_ending(answer)}"
+        reason = f"{self._proof.sentence}; search stopped: {answer.reason}"
         return self._accounting.outcome(
             "improved", self._proof.assignment, reason, self._proof.tests[-1], answer, self._proof
         )
@@ -407,14 +407,12 @@ class TuningSession:
         test, stock = self._final, self.measurements.stock
         self.measurements.incumbent = stock
         best = best_so_far(self.measurements, self.policy, test) if self._is_proof_missing else None
-        verdict: OutcomeVerdict = "stock_is_best"
-        what = "plain NCCL is already best here"
-        if answer.cut_short:
-            verdict, what = "cut_short", "cut short with nothing faster than plain NCCL found"
+        verdict: OutcomeVerdict = "cut_short" if answer.cut_short else "stock_is_best"
+        what = "nothing faster than plain NCCL found" if answer.cut_short else "plain NCCL is already best here"
         if best is not None:
-            what = f"cut short before the proof of {best}"
-        effect = format_percent(self._accounting.resolvable(test))
-        reason = f"{what}: {self.measurements.tried} configs, smallest detectable effect {effect}; {_ending(answer)}"
+            what = f"no proof yet of {best}"
+        tried, effect = self.measurements.tried, format_percent(self._accounting.resolvable(test))
+        reason = f"{what}: {tried} configs, smallest detectable effect {effect}; search stopped: {answer.reason}"
         if test is not None:
             reason += f"; final A/B of its choice: {test.sentence}"
         return with_best(self._accounting.outcome(verdict, stock, reason, test, answer), best)
@@ -442,11 +440,6 @@ def fitting(space: Space, candidates: Iterable[Assignment]) -> tuple[tuple[Assig
         elif not candidate.is_stock:
             kept.append(candidate)
     return tuple(kept), tuple(left_out)
-
-
-def _ending(answer: Answer) -> str:
-    """Why the search ended: ``search stopped: time limit of 32 s reached``, ``search: <the strategy's reason>``."""
-    return f"search {answer.reason}" if answer.reason.startswith("stopped") else f"search: {answer.reason}"
 
 
 def _advance(course: Generator[Proposal, Comparison, Answer], comparison: Comparison | None) -> Proposal | Answer:

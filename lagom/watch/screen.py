@@ -110,7 +110,6 @@ def _headword(group: GroupSnapshot) -> str:
     detail = format_gain(group) or group.detail
     if group.phase is GroupPhase.SEARCHING:
         detail = detail or "no gain confirmed yet"
-    detail = detail.removeprefix(f"{group.phase.value} ")  # "cut short with ..."
     return format_phase(replace(group, detail=detail))
 
 

@@ -218,7 +218,7 @@ class Guided(Strategy):
                 phase="predict",
             )
             if answer.new is None:
-                return Answer(leader, "stopped: the window of the model's choice came back empty", cut_short=True)
+                return Answer(leader, "the window of the model's choice came back empty", cut_short=True)
         return Answer(self._leader(measurements), f"the budget of {self._budget} configs is used up")
 
     def _refit(self, measurements: Measurements) -> tuple[bool, str]:

@@ -87,7 +87,7 @@ def test_the_session_knows_how_many_pairs_still_fit() -> None:
     phase._tell_time_left()
     ((left, reason),) = told
     assert left == pytest.approx(12.0)
-    assert reason == "stopped: time limit of 10 s reached"
+    assert reason == "time limit of 10 s reached"
 
 
 def test_time_in_which_another_communicator_had_its_turn_is_not_counted() -> None:

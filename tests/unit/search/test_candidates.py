@@ -51,7 +51,7 @@ def search(
             session.stop("the job ended")
             break
         if limit is not None and driver.iteration >= limit:
-            session.wrap_up(f"stopped after {limit} iterations")
+            session.wrap_up(f"limit of {limit} iterations reached")
         session.report(driver.measure(request, session.should_cut))
     return session
 
@@ -257,7 +257,7 @@ def test_candidates_are_tried_in_order_and_those_never_come_to_are_known() -> No
     early = search(landscape, *wanted, seed=0, windows=2)
     assert early.untried == wanted[1:]
     ended = session_on(landscape, *wanted)
-    ended.wrap_up("stopped: time limit of 1 s reached")
+    ended.wrap_up("time limit of 1 s reached")
     LandscapeDriver(landscape).drive(ended)
     assert not trials(ended), "after the time is over nothing new is tried"
 
