@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from lagom.config_file import check_config
 from lagom.errors import LagomError
 from lagom.files import not_ours, read_own, write_whole
+from lagom.wire.config_refusal import ConfigRefusal
 
 #: In a word of a command: `lagom tune` puts the number of the process there.
 PLACEHOLDER = "{trial}"
@@ -70,13 +71,13 @@ class Machine(_Stored):
 
 class Entry(_Stored):
     """Whose config a file holds. ``written``: seconds since 1970; ``by``: the command; ``refused``: why it did not fit
-    the job when it was used, empty = it did."""
+    the job when it was used, None = it did."""
 
     job: Job
     machine: Machine
     written: float = Field(ge=0.0, le=LATEST, allow_inf_nan=False)
     by: str
-    refused: str = ""
+    refused: ConfigRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +171,12 @@ class ConfigCache:
             if _is_for(one.entry, job, machine):
                 one.path.unlink(missing_ok=True)
 
-    def refuse(self, config: CachedConfig, reason: str) -> None:
+    def refuse(self, config: CachedConfig, refusal: ConfigRefusal) -> None:
         """Note that it did not fit the job. One that was replaced since is another's, and stays as it is."""
         self.check()
         try:
             if _read(config.path).entry == config.entry:
-                entry = config.entry.model_copy(update={"refused": reason})
+                entry = config.entry.model_copy(update={"refused": refusal})
                 _write(config.path, config.path.read_text(), entry)
         except (FileNotFoundError, ValueError):
             return

@@ -46,8 +46,6 @@ KNOWN_COMPLEX = {
     "lagom/launch/launchers.py: starts_every_rank",
     "lagom/launch/replay_log.py: ReplayLog._write_starts",
     "lagom/launch/start_variables.py: _as_wanted",
-    "lagom/launch/status_text.py: _next",
-    "lagom/launch/status_text.py: describe_verdict",
     "lagom/report/advice_from_bench.py: advise_from_record",
     "lagom/report/advice_from_log.py: _caps",
     "lagom/report/advice_from_log.py: _headroom_used",

@@ -119,6 +119,20 @@ static void fingerprint_here(const struct lagom_job *job, const struct lagom_ini
     lagom_gpu_name(here->gpu);
 }
 
+/* Before the remark about it: who finds the remark must find this. `refusal` is read only where it is for another job. */
+static void note_saved_config(struct lagom_job *job, enum lagom_saved_config fit, const struct lagom_refusal *refusal)
+{
+    if (job->mapping.region == NULL) {
+        return; /* under NCCL before 2.27 a rank that could not join follows its saved config all the same */
+    }
+    struct lagom_process *process = &job->mapping.region->processes[job->mapping.process];
+    if (fit > LAGOM_SAVED_CONFIG_UNREADABLE) {
+        process->refusal = *refusal;
+    }
+    __atomic_store_n(&process->saved_config, (uint32_t)fit, __ATOMIC_SEQ_CST);
+}
+
+/* NULL = it is loaded and fits; else one sentence or clause. */
 static const char *load_config(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
@@ -126,20 +140,24 @@ static const char *load_config(struct lagom_job *job, const struct lagom_init_in
         lagom_say("LAGOM_PROFILE is the old name of LAGOM_CONFIG; it is still read, and starts no search any more.");
     }
     if (lagom_config_file_load(job->settings.config, &job->config, reason, room) != 0) {
+        note_saved_config(job, LAGOM_SAVED_CONFIG_UNREADABLE, NULL);
         return reason;
     }
     if (job->config.has_old_title && speaks(job)) {
         lagom_say("%s is a saved config of an earlier Lagom; it is still read.", job->settings.config);
     }
     fingerprint_here(job, info, &here);
-    const char *why = lagom_fingerprint_mismatch(&job->config.fingerprint, &here, reason, room);
-    if (why == NULL) {
-        why = lagom_environment_mismatch(job->config.environment, job->config.environment_count, reason, room);
+    struct lagom_refusal refusal;
+    enum lagom_saved_config fit = lagom_fingerprint_compare(&job->config.fingerprint, &here, &refusal);
+    if (fit == LAGOM_SAVED_CONFIG_FITS) {
+        fit = lagom_environment_compare(job->config.environment, job->config.environment_count, &refusal);
     }
-    if (why != NULL) {
+    if (fit != LAGOM_SAVED_CONFIG_FITS) {
+        lagom_refusal_text(fit, &refusal, reason, room);
         lagom_config_file_free(&job->config);
     }
-    return why;
+    note_saved_config(job, fit, &refusal);
+    return fit == LAGOM_SAVED_CONFIG_FITS ? NULL : reason;
 }
 
 /* What becomes of a job whose saved config is refused. It is not tuned where no rank may start a controller and none
@@ -161,13 +179,6 @@ static int clause_length(const char *sentence)
     return (int)(length > 0 && sentence[length - 1] == '.' ? length - 1 : length);
 }
 
-/* Before the remark about it: who finds the remark must find this. */
-static void note_saved_config(struct lagom_job *job, enum lagom_saved_config what)
-{
-    __atomic_store_n(&job->mapping.region->processes[job->mapping.process].saved_config, (uint32_t)what,
-                     __ATOMIC_SEQ_CST);
-}
-
 /* false = mode replay without a saved config that fits: NCCL chooses. */
 static bool choose_between_replay_and_tune(struct lagom_job *job, const struct lagom_init_info *info)
 {
@@ -176,10 +187,13 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
     if (job->settings.mode == LAGOM_MODE_TUNE || (!must && job->settings.config[0] == '\0')) {
         return true;
     }
-    const char *why = job->settings.config[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_CONFIG names no file"
-                                                      : load_config(job, info, reason, sizeof(reason));
+    const char *why = "LAGOM_MODE=replay, but LAGOM_CONFIG names no file";
+    if (job->settings.config[0] == '\0') {
+        note_saved_config(job, LAGOM_SAVED_CONFIG_UNREADABLE, NULL);
+    } else {
+        why = load_config(job, info, reason, sizeof(reason));
+    }
     job->replaying = why == NULL;
-    note_saved_config(job, why == NULL ? LAGOM_SAVED_CONFIG_FITS : LAGOM_SAVED_CONFIG_REFUSED);
     if (why != NULL) {
         lagom_job_remark(job, "saved config refused: %.*s; %s", clause_length(why), why,
                          instead_of_replay(job, info, must));

@@ -107,8 +107,7 @@ class RegionReader:
             if self._last.get(process.index) is not state:
                 self._last[process.index] = state
                 self.states.append((time.monotonic_ns(), process.index, state.name))
-            if process.remark:
-                self.remarks.add(process.remark)
+            self.remarks |= {process.remark, process.timeline_remark} - {""}
 
     def set(self, capture: Capture | int, timeline: bool) -> None:
         """What the ranks record from now on."""

@@ -6,60 +6,93 @@
 
 #include "config/config_text.h"
 
-static const char *other_count(char *reason, size_t room, const char *what, uint32_t wanted, uint32_t here)
+static enum lagom_saved_config other(enum lagom_saved_config cause, const char *wanted, const char *here,
+                                     struct lagom_refusal *out)
 {
-    if (wanted == 0 || wanted == here) {
-        return NULL;
-    }
-    snprintf(reason, room, "made for %" PRIu32 " %s%s, this job has %" PRIu32, wanted, what, wanted == 1 ? "" : "s", here);
-    return reason;
+    *out = (struct lagom_refusal){0};
+    snprintf(out->wanted, sizeof(out->wanted), "%s", wanted);
+    snprintf(out->here, sizeof(out->here), "%s", here);
+    return cause;
 }
 
-static const char *other_nccl(char *reason, size_t room, uint32_t wanted, uint32_t here)
+static enum lagom_saved_config other_count(enum lagom_saved_config cause, uint32_t wanted, uint32_t here,
+                                           struct lagom_refusal *out)
 {
-    if (wanted == 0 || wanted == here) {
-        return NULL;
-    }
-    snprintf(reason, room,
-             "made for NCCL %" PRIu32 ".%" PRIu32 ".%" PRIu32 ", this job runs NCCL %" PRIu32 ".%" PRIu32 ".%" PRIu32,
-             wanted / 10000, wanted / 100 % 100, wanted % 100, here / 10000, here / 100 % 100, here % 100);
-    return reason;
+    char ours[16], theirs[16];
+    snprintf(ours, sizeof(ours), "%" PRIu32, wanted);
+    snprintf(theirs, sizeof(theirs), "%" PRIu32, here);
+    return other(cause, ours, theirs, out);
 }
 
-static const char *other_gpu(char *reason, size_t room, const char *wanted, const char *here)
+static enum lagom_saved_config other_nccl(uint32_t wanted, uint32_t here, struct lagom_refusal *out)
 {
-    if (wanted[0] == '\0' || strcmp(wanted, here) == 0) {
-        return NULL;
-    }
-    snprintf(reason, room, "made on %s, this GPU is %s", wanted,
-             here[0] != '\0' ? here : "not known");
-    return reason;
+    char ours[32], theirs[32];
+    snprintf(ours, sizeof(ours), "%" PRIu32 ".%" PRIu32 ".%" PRIu32, wanted / 10000, wanted / 100 % 100, wanted % 100);
+    snprintf(theirs, sizeof(theirs), "%" PRIu32 ".%" PRIu32 ".%" PRIu32, here / 10000, here / 100 % 100, here % 100);
+    return other(LAGOM_SAVED_CONFIG_OTHER_NCCL, ours, theirs, out);
 }
 
-static const char *other_p2p(char *reason, size_t room, int32_t wanted, int32_t here)
+/* 0 and negative: not said, so not compared. */
+static bool differs(int64_t wanted, int64_t here)
 {
-    if (wanted < 0 || here < 0 || wanted == here) {
-        return NULL;
-    }
-    snprintf(reason, room, "made %s GPU peer access, this job runs %s it", wanted ? "with" : "without",
-             here ? "with" : "without");
-    return reason;
+    return wanted > 0 && wanted != here;
 }
 
-const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
-                                       char *reason, size_t reason_bytes)
+enum lagom_saved_config lagom_fingerprint_compare(const struct lagom_fingerprint *wanted,
+                                                  const struct lagom_fingerprint *here, struct lagom_refusal *out)
 {
-    const char *why = other_count(reason, reason_bytes, "rank", wanted->ranks, here->ranks);
-    if (why == NULL) {
-        why = other_count(reason, reason_bytes, "node", wanted->nodes, here->nodes);
+    if (differs(wanted->ranks, here->ranks)) {
+        return other_count(LAGOM_SAVED_CONFIG_OTHER_RANKS, wanted->ranks, here->ranks, out);
     }
-    if (why == NULL) {
-        why = other_nccl(reason, reason_bytes, wanted->nccl_version, here->nccl_version);
+    if (differs(wanted->nodes, here->nodes)) {
+        return other_count(LAGOM_SAVED_CONFIG_OTHER_NODES, wanted->nodes, here->nodes, out);
     }
-    if (why == NULL) {
-        why = other_gpu(reason, reason_bytes, wanted->gpu, here->gpu);
+    if (differs(wanted->nccl_version, here->nccl_version)) {
+        return other_nccl(wanted->nccl_version, here->nccl_version, out);
     }
-    return why != NULL ? why : other_p2p(reason, reason_bytes, wanted->p2p, here->p2p);
+    if (wanted->gpu[0] != '\0' && strcmp(wanted->gpu, here->gpu) != 0) {
+        return other(LAGOM_SAVED_CONFIG_OTHER_GPU, wanted->gpu, here->gpu, out);
+    }
+    if (wanted->p2p >= 0 && here->p2p >= 0 && wanted->p2p != here->p2p) {
+        const char *const words[] = {"without", "with"};
+        return other(LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS, words[wanted->p2p != 0], words[here->p2p != 0], out);
+    }
+    return LAGOM_SAVED_CONFIG_FITS;
+}
+
+static const char *plural(const char *count)
+{
+    return strcmp(count, "1") == 0 ? "" : "s";
+}
+
+void lagom_refusal_text(enum lagom_saved_config cause, const struct lagom_refusal *refusal, char *out, size_t room)
+{
+    const char *wanted = refusal->wanted, *here = refusal->here;
+    switch (cause) {
+    case LAGOM_SAVED_CONFIG_OTHER_RANKS:
+        snprintf(out, room, "made for %s rank%s, this job has %s", wanted, plural(wanted), here);
+        return;
+    case LAGOM_SAVED_CONFIG_OTHER_NODES:
+        snprintf(out, room, "made for %s node%s, this job has %s", wanted, plural(wanted), here);
+        return;
+    case LAGOM_SAVED_CONFIG_OTHER_NCCL:
+        snprintf(out, room, "made for NCCL %s, this job runs NCCL %s", wanted, here);
+        return;
+    case LAGOM_SAVED_CONFIG_OTHER_GPU:
+        snprintf(out, room, "made on %s, this GPU is %s", wanted, here[0] != '\0' ? here : "not known");
+        return;
+    case LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS:
+        snprintf(out, room, "made %s GPU peer access, this job runs %s it", wanted, here);
+        return;
+    case LAGOM_SAVED_CONFIG_OTHER_SETTING:
+        snprintf(out, room, "made with %s=%s, %s%s", refusal->setting, wanted,
+                 here[0] != '\0' ? "here it is " : "which is not set here", here);
+        return;
+    case LAGOM_SAVED_CONFIG_NONE:
+    case LAGOM_SAVED_CONFIG_FITS:
+    case LAGOM_SAVED_CONFIG_UNREADABLE: break;
+    }
+    snprintf(out, room, "%s", cause == LAGOM_SAVED_CONFIG_UNREADABLE ? "it cannot be read" : "");
 }
 
 /* Names are compared only if both sides have one: without the profiler plugin NCCL reports no name. */

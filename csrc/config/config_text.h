@@ -59,9 +59,12 @@ int lagom_config_file_parse(const char *text, size_t length, struct lagom_config
 int lagom_config_file_load(const char *path, struct lagom_config_file *out, char *error, size_t error_bytes);
 void lagom_config_file_free(struct lagom_config_file *config);
 
-/* NULL = it fits; else `reason`: one clause, for example "made for 16 ranks, this job has 8". */
-const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
-                                       char *reason, size_t reason_bytes);
+/* LAGOM_SAVED_CONFIG_FITS, or the first difference, which is in `out` then. */
+enum lagom_saved_config lagom_fingerprint_compare(const struct lagom_fingerprint *wanted,
+                                                  const struct lagom_fingerprint *here, struct lagom_refusal *out);
+
+/* A refusal in words, one clause: "made for 16 ranks, this job has 8". Empty where nothing was refused. */
+void lagom_refusal_text(enum lagom_saved_config cause, const struct lagom_refusal *refusal, char *out, size_t room);
 
 const struct lagom_config_section *lagom_config_file_section_for(const struct lagom_config_file *config,
                                                                  uint32_t rank_count, uint32_t node_count,

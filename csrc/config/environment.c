@@ -96,21 +96,18 @@ const char *lagom_environment_add(struct lagom_environment *list, uint32_t *coun
     return NULL;
 }
 
-const char *lagom_environment_mismatch(const struct lagom_environment *wanted, uint32_t count, char *reason,
-                                       size_t reason_bytes)
+enum lagom_saved_config lagom_environment_compare(const struct lagom_environment *wanted, uint32_t count,
+                                                  struct lagom_refusal *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         const char *here = getenv(wanted[i].name);
-        if (here == NULL) {
-            snprintf(reason, reason_bytes, "made with %s=%s, which is not set here",
-                     wanted[i].name, wanted[i].value);
-            return reason;
-        }
-        if (strcmp(here, wanted[i].value) != 0) {
-            snprintf(reason, reason_bytes, "made with %s=%s, here it is %.60s",
-                     wanted[i].name, wanted[i].value, here);
-            return reason;
+        if (here == NULL || strcmp(here, wanted[i].value) != 0) {
+            *out = (struct lagom_refusal){0};
+            snprintf(out->setting, sizeof(out->setting), "%s", wanted[i].name);
+            snprintf(out->wanted, sizeof(out->wanted), "%s", wanted[i].value);
+            snprintf(out->here, sizeof(out->here), "%s", here != NULL ? here : "");
+            return LAGOM_SAVED_CONFIG_OTHER_SETTING;
         }
     }
-    return NULL;
+    return LAGOM_SAVED_CONFIG_FITS;
 }

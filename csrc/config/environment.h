@@ -38,8 +38,8 @@ void lagom_environment_digest(uint8_t out[LAGOM_START_SETTINGS]);
 const char *lagom_environment_add(struct lagom_environment *list, uint32_t *count, struct lagom_word name,
                                   struct lagom_word value);
 
-/* NULL = this process has all of them so; else one sentence that names the first that differs. */
-const char *lagom_environment_mismatch(const struct lagom_environment *wanted, uint32_t count, char *reason,
-                                       size_t reason_bytes);
+/* LAGOM_SAVED_CONFIG_FITS = this process has all of them so; else the first that differs is in `out`. */
+enum lagom_saved_config lagom_environment_compare(const struct lagom_environment *wanted, uint32_t count,
+                                                  struct lagom_refusal *out);
 
 #endif

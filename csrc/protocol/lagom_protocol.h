@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define LAGOM_MAGIC 0x31304d4f47414cULL /* "LAGOM01" */
-#define LAGOM_PROTOCOL_VERSION 4u
+#define LAGOM_PROTOCOL_VERSION 5u
 
 /* Geometry. 8.0 MB in all: Docker's whole /dev/shm is 64 MB, and we stay below an eighth of that.
  *
@@ -178,6 +178,27 @@ struct lagom_header {
 _Static_assert(offsetof(struct lagom_header, job_key) == 48, "");
 _Static_assert(sizeof(struct lagom_header) == 8 * 64, "");
 
+/* What became of the saved config that the job was given: not read, in use, or refused: from LAGOM_SAVED_CONFIG_UNREADABLE
+ * on. OTHER: it was made for another number of ranks, and so on; struct lagom_refusal has which. */
+enum lagom_saved_config {
+    LAGOM_SAVED_CONFIG_NONE = 0,
+    LAGOM_SAVED_CONFIG_FITS = 1,
+    LAGOM_SAVED_CONFIG_UNREADABLE = 2, /* process.remark says why */
+    LAGOM_SAVED_CONFIG_OTHER_RANKS = 3,
+    LAGOM_SAVED_CONFIG_OTHER_NODES = 4,
+    LAGOM_SAVED_CONFIG_OTHER_NCCL = 5,
+    LAGOM_SAVED_CONFIG_OTHER_GPU = 6,
+    LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS = 7,
+    LAGOM_SAVED_CONFIG_OTHER_SETTING = 8,
+};
+
+/* What a saved config was made for, and what is here; nothing is decided by it. Empty: unreadable, or not known here. */
+struct lagom_refusal {
+    char setting[LAGOM_NAME_BYTES]; /* OTHER_SETTING: the variable's name */
+    char wanted[LAGOM_NAME_BYTES];
+    char here[LAGOM_NAME_BYTES];
+};
+
 enum lagom_entry_state { LAGOM_FREE = 0, LAGOM_CLAIMED = 1, LAGOM_READY = 2, LAGOM_GONE = 3 };
 
 /* One rank process. Its lock byte is LAGOM_LOCK_PROCESS + index. */
@@ -200,24 +221,23 @@ struct lagom_process {
     uint64_t kernel_head;   /* R; producer index of the kernel ring */
     uint64_t kernel_drops;  /* R */
     uint32_t traits;        /* R; enum lagom_traits: what the fingerprint of a saved config says */
-    uint32_t saved_config;  /* R; enum lagom_saved_config */
+    uint32_t saved_config;  /* R, after refusal; enum lagom_saved_config */
     uint64_t pad1[5];
     uint64_t kernel_tail;   /* C; consumer index */
     uint8_t start_settings[LAGOM_START_SETTINGS]; /* R, before knobs; config/environment.h */
+    struct lagom_refusal refusal; /* R; of a saved config that is for another job */
+    char timeline_remark[LAGOM_PATH_BYTES]; /* R; why no kernels are recorded, one sentence; empty = nothing to say */
 };
 _Static_assert(offsetof(struct lagom_process, gpu) == 32, "");
 _Static_assert(offsetof(struct lagom_process, kernel_head) == 640, "producer and consumer index on lines of their own");
-_Static_assert(sizeof(struct lagom_process) == 12 * 64, "");
-
-/* What became of the saved config that the job was given. Refused: process.remark says why. */
-enum lagom_saved_config { LAGOM_SAVED_CONFIG_NONE = 0, LAGOM_SAVED_CONFIG_FITS = 1, LAGOM_SAVED_CONFIG_REFUSED = 2 };
+_Static_assert(sizeof(struct lagom_process) == 19 * 64, "");
 
 enum lagom_timeline_state {
-    LAGOM_TIMELINE_ABSENT = 0,  /* no CUPTI here, or not asked yet; process.remark says why */
+    LAGOM_TIMELINE_ABSENT = 0,  /* no CUPTI here, or not asked yet; process.timeline_remark says why */
     LAGOM_TIMELINE_OFF = 1,
     LAGOM_TIMELINE_STARTING = 2, /* the first time can take seconds */
     LAGOM_TIMELINE_ON = 3,
-    LAGOM_TIMELINE_YIELDED = 4, /* somebody else profiles this process: process.remark says who */
+    LAGOM_TIMELINE_YIELDED = 4, /* somebody else profiles this process: process.timeline_remark says who */
 };
 
 enum lagom_knobs {

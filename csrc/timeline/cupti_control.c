@@ -33,10 +33,7 @@ static void enter(struct lagom_cupti_control *control, enum lagom_timeline_state
 
 static void remark(struct lagom_cupti_control *control, const char *text)
 {
-    char *out = control->process->remark;
-    if (strncmp(out, text, sizeof(control->process->remark) - 1) != 0) {
-        snprintf(out, sizeof(control->process->remark), "%s", text);
-    }
+    snprintf(control->process->timeline_remark, sizeof(control->process->timeline_remark), "%s", text);
 }
 
 static void give_up(struct lagom_cupti_control *control, enum lagom_timeline_state state, const char *text)

@@ -128,7 +128,7 @@ class Controller:
 
     def _note_refused_config(self, process: ProcessView) -> None:
         """The job is tuned instead: whoever watches it is told at once, and once for all ranks."""
-        if process.has_refused_config:
+        if process.refusal is not None:
             self.events.note(f"not in force: {process.remark}", level="notice")
 
     def _notice_a_restart(self, processes: list[ProcessView]) -> None:

@@ -14,6 +14,7 @@ from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
 from lagom.records import Problem
 from lagom.search import SearchMove, SearchOutcome
+from lagom.wire.config_refusal import ConfigRefusal
 from lagom.wire.library import library
 from lagom.wire.plan import Plan
 from lagom.wire.views import CommunicatorView, ProcessView
@@ -46,10 +47,16 @@ class EventLog:
         for on_event in self.listeners:
             on_event(event)
 
-    def passthrough(self, reason: str, view: CommunicatorView | None = None, cause: journal.Cause = "") -> None:
+    def passthrough(
+        self,
+        reason: str,
+        view: CommunicatorView | None = None,
+        cause: journal.Cause = "",
+        refusal: ConfigRefusal | None = None,
+    ) -> None:
         """Something is not tuned, and why."""
         where = None if view is None else view.index
-        self.log.write(journal.Passthrough(reason=reason, communicator=where, cause=cause))
+        self.log.write(journal.Passthrough(reason=reason, communicator=where, cause=cause, refusal=refusal))
 
     def rank_joined(self, process: ProcessView, rank: int | None, environment: Mapping[str, str]) -> None:
         """A rank process has registered. ``environment``: what of it bears on NCCL, told of the first rank only."""

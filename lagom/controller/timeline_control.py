@@ -15,7 +15,7 @@ from lagom.wire.views import ProcessView
 
 #: How long a window waits for the timeline to come on: its own warm-up is 0.1 s, and CUPTI's first start takes longer.
 PATIENCE_SECONDS = 10.0
-ABSENT = "no kernel timeline"  # how the native half begins its sentence about it
+UNAVAILABLE = {TimelineState.ABSENT, TimelineState.YIELDED}
 
 
 class TimelineControl:
@@ -49,14 +49,11 @@ class TimelineControl:
     def is_settled(self, processes: Iterable[int], now: float) -> bool:
         """Whether it is on, or will not come on soon in some process."""
         states = {self._region.timeline_state(process) for process in processes}
-        hopeless = states & {TimelineState.ABSENT, TimelineState.YIELDED}
-        return bool(hopeless) or states == {TimelineState.ON} or now - self._since > PATIENCE_SECONDS
+        return bool(states & UNAVAILABLE) or states == {TimelineState.ON} or now - self._since > PATIENCE_SECONDS
 
     def _emit(self, process: ProcessView) -> None:
         if process.timeline == TimelineState.ON:
             first = process.timeline_first_enable_ns / 1e6
             self._events.note(f"process {process.pid}: kernels are recorded; CUPTI took {first:.0f} ms to start")
-        elif self._wanted and process.timeline == TimelineState.YIELDED:
-            self._events.note(f"process {process.pid}: {process.remark or 'no kernel timeline: another tool profiles'}")
-        elif self._wanted and process.timeline == TimelineState.ABSENT and process.remark.startswith(ABSENT):
-            self._events.note(f"process {process.pid}: {process.remark}")
+        elif self._wanted and process.timeline in UNAVAILABLE and process.timeline_remark:
+            self._events.note(f"process {process.pid}: {process.timeline_remark}")

@@ -13,6 +13,7 @@ from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences, find_gpu, with_conf_files
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
+from lagom.wire.config_refusal import ConfigRefusal, refusal_of
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
 
@@ -34,7 +35,8 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     unknown = [f"{wanted.ranks} ranks"] if wanted.ranks else []
     if wanted.nccl_version and not found:
         unknown.append("the NCCL it loads")
-    refusal = machine_refusal(wanted, environ, found)
+    refused = machine_refusal(wanted, environ, found)
+    refusal = "" if refused is None else refused.clause
     asked = load_config(path).environment
     if not parse_headroom(asked.get(HEADROOM, "")):  # which is never set unasked: it costs memory
         settable = [name for name in asked if not environ.get(name)]
@@ -44,26 +46,18 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     return ConfigFit(refusal, tuple(unknown))
 
 
-def machine_refusal(wanted: Fingerprint, environ: Mapping[str, str], nccl: int) -> str:
-    """Why a saved config of that fingerprint is for another machine; empty where it is not. ``nccl``: the version code
+def machine_refusal(wanted: Fingerprint, environ: Mapping[str, str], nccl: int) -> ConfigRefusal | None:
+    """Why a saved config of that fingerprint is for another machine; None where it is not. ``nccl``: the version code
     that a job would load; 0 = not known, and not compared."""
     here = Fingerprint(
-        nccl_version=nccl,
+        nccl_version=nccl or wanted.nccl_version,
         ranks=wanted.ranks,
         nodes=wanted.nodes,
         gpu=find_gpu(),
         p2p=environ.get("NCCL_P2P_DISABLE", "0") in ("", "0"),
     )
-    return _mismatch(wanted, here, replace_unknown=not nccl)
-
-
-def _mismatch(wanted: Fingerprint, here: Fingerprint, *, replace_unknown: bool) -> str:
-    reason = ffi.new("char[256]")
-    ours = _struct(here)
-    if replace_unknown:
-        ours.nccl_version = wanted.nccl_version
-    why = library().lagom_fingerprint_mismatch(_struct(wanted), ours, reason, 256)
-    return "" if why == ffi.NULL else ffi.string(why).decode(errors="replace")
+    fields = ffi.new("struct lagom_refusal *")
+    return refusal_of(library().lagom_fingerprint_compare(_struct(wanted), _struct(here), fields), fields)
 
 
 def _struct(print_: Fingerprint) -> Any:

@@ -35,7 +35,7 @@ from lagom.journal.schema import (
 )
 from lagom.journal.stopped_search import describe_pinned, describe_stopped, summarize_stopped
 from lagom.journal.text import COLUMNS, Formatter
-from lagom.journal.verdict import Verdict, replay_command, verdict_of
+from lagom.journal.verdict import Verdict, refusal_of, replay_command, verdict_of
 from lagom.journal.writer import DEFAULT_MAX_BYTES, LOG_NAME, Journal
 
 __all__ = [
@@ -81,6 +81,7 @@ __all__ = [
     "is_torn",
     "json_schema",
     "read",
+    "refusal_of",
     "replay_command",
     "summarize_stopped",
     "verdict_of",

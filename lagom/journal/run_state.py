@@ -15,6 +15,7 @@ from typing import Any
 from lagom.journal import schema
 from lagom.journal.comm_state import CommState
 from lagom.journal.schema import Base
+from lagom.wire.config_refusal import ConfigRefusal
 
 
 class RunState:
@@ -36,6 +37,7 @@ class RunState:
         self.last: Base | None = None
         self.ranks: list[schema.RankJoined] = []
         self.start_settings: schema.StartSettings | None = None
+        self.refusal: ConfigRefusal | None = None  # of the saved config
         self.comms: dict[int, CommState] = {}
         self.not_tuned: list[str] = []  # why nothing is tuned, or a rank is not
         self.causes: set[schema.Cause] = set()  # the same, as far as a reader decides by it
@@ -100,6 +102,7 @@ class RunState:
 
     def _start_settings(self, event: schema.StartSettings) -> None:
         self.start_settings = event
+        self.refusal = self.refusal or event.refusal
 
     def _communicator(self, event: schema.Communicator) -> None:
         known = self.comms.get(event.communicator)
@@ -143,6 +146,7 @@ class RunState:
         if event.reason not in where.not_tuned:
             where.not_tuned.append(event.reason)
         where.causes.add(event.cause)
+        self.refusal = self.refusal or event.refusal
         self._remark(f"not tuned: {event.reason}")
 
     def _note(self, event: schema.Note) -> None:

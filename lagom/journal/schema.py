@@ -24,6 +24,7 @@ from lagom.records import (
     Sample,
     Site,
 )
+from lagom.wire.config_refusal import ConfigRefusal
 
 SCHEMA = 2
 #: How much a note asks for.
@@ -157,14 +158,15 @@ class RankJoined(Base):
 
 class StartSettings(Base):
     """The start settings of a saved config, and whether each rank was started with them. ``ranks``: how many were
-    seen. ``reason``: which rank was not, for people; empty where ``in_force``. ``speedup``: as the saved config has it,
-    with its 95 % interval; null where it has none."""
+    seen. ``reason``: which rank was not, for people; empty where ``in_force``, and ``refusal`` null then. ``speedup``:
+    as the saved config has it, with its 95 % interval; null where it has none."""
 
     event: Literal["start_settings"] = "start_settings"
     settings: dict[str, str]
     ranks: int
     in_force: bool
     reason: str = ""
+    refusal: ConfigRefusal | None = None
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
@@ -348,13 +350,15 @@ class Drift(Base):
 
 
 class Passthrough(Base):
-    """Something is not tuned, and why. The job continues under NCCL's choice, or under the last committed plan."""
+    """Something is not tuned, and why. The job continues under NCCL's choice, or under the last committed plan.
+    ``refusal``: of a refused saved config, what it was made for and what is here."""
 
     event: Literal["standing_aside"] = "standing_aside"
     reason: str
     communicator: int | None = None
     rank: int | None = None
     cause: Cause = ""
+    refusal: ConfigRefusal | None = None
 
 
 class Note(Base):

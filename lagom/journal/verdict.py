@@ -7,6 +7,7 @@ from typing import Literal
 
 from lagom.format import simulated_remark
 from lagom.journal.run_state import RunState
+from lagom.wire.config_refusal import ConfigRefusal
 
 #: ``improved``: a config that was proven faster than stock is in force. ``running``: the search has no end in the log.
 #: ``stopped``: the job ended before the search. ``cut_short``: a limit ended the search with nothing faster found.
@@ -33,6 +34,14 @@ def verdict_of(run: RunState) -> Verdict:
     if found:
         return next((verdict for verdict in _OF_A_SEARCH if verdict in found), "not_tuned")
     return _without_a_search(run)
+
+
+def refusal_of(run: RunState) -> ConfigRefusal | None:
+    """Why the saved config of a job was not in force, where that is not the end of the job but the config."""
+    verdict = verdict_of(run)
+    if verdict == "other_program":
+        return ConfigRefusal("program")
+    return run.refusal if verdict == "refused" else None
 
 
 def replay_command(verdict: Verdict | None, config: str, *, is_simulated: bool) -> str:

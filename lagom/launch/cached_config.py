@@ -16,11 +16,12 @@ from lagom.config_file import BEST_SO_FAR_NAME, load_config
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import find_gpu, with_conf_files
 from lagom.errors import LagomError
-from lagom.journal import RunState, Verdict, verdict_of
+from lagom.journal import RunState, Verdict, refusal_of, verdict_of
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launchers import starts_every_rank
-from lagom.launch.status_text import REFUSED, ROOM, describe_verdict, paste, shorten
+from lagom.launch.status_text import ROOM, paste, shorten
 from lagom.settings import cache_folder
+from lagom.wire.config_refusal import ConfigRefusal
 
 FAILURES = (OSError, ValueError, LagomError)
 LIVE = "lagom run"
@@ -43,8 +44,8 @@ class CacheUse:
     def at_end(self, run: RunState) -> Iterator[str]:
         """Keep what the job found, or note that its config did not fit; a line about it."""
         verdict = verdict_of(run)
-        if self.config is not None and verdict in ("refused", "other_program"):
-            yield _refuse(self.config, describe_verdict(verdict, run).removeprefix(REFUSED), self.environ)
+        if self.config is not None and (refusal := refusal_of(run)) is not None:
+            yield _refuse(self.config, refusal, self.environ)
         elif self.is_kept and verdict == "improved" and run.end is not None and run.end.config:
             yield keep_config(self.command, Path(run.end.config), self.environ, LIVE)
         if self.is_kept and run.start is not None and run.start.folder:
@@ -176,15 +177,15 @@ def _fitting(
     return next((config for config in of_job if config.entry.machine == machine), None)
 
 
-def _refuse(config: CachedConfig, reason: str, environ: Mapping[str, str]) -> str:
+def _refuse(config: CachedConfig, refusal: ConfigRefusal, environ: Mapping[str, str]) -> str:
     """A line that says so, and why it may be used again all the same."""
     cache = _cache(environ)
     assert cache is not None
     try:
-        cache.refuse(config, reason)
+        cache.refuse(config, refusal)
     except FAILURES as error:
         return shorten(f"the cached config does not fit this job, and that could not be noted: {_one_line(error)}")
-    return shorten(f"the cached config is not used at the next start: {reason}", ROOM)
+    return shorten(f"the cached config is not used at the next start: {refusal.clause}", ROOM)
 
 
 def _one_line(error: Exception) -> str:

@@ -22,6 +22,7 @@ from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
 from lagom.settings import read
 from lagom.version import __version__
+from lagom.wire.config_refusal import ConfigRefusal
 from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import library
 from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_region
@@ -72,6 +73,7 @@ class ReplayLog:
         self._is_off = plan.mode == "off"
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
+        self._refusals: list[ConfigRefusal] = []  # of the saved config, by ranks
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
         self._unbegun: dict[tuple[int, int], int] = {}  # agreed, and no iteration of so many calls was seen yet
         self._unmatched: set[tuple[int, int]] = set()
@@ -100,7 +102,7 @@ class ReplayLog:
         if not self._remarks:
             if not self._start_is_written and not self._is_off:
                 self._story.passthrough(UNSEEN, cause="no_rank")
-        elif not any(self._remarks.values()) and not self._asks_only_start:
+        elif not self._refusals and not self._asks_only_start:
             for key, agreed in self._agreed.items():
                 if not agreed and key not in self._unmatched:
                     calls = self._unbegun.get(key)
@@ -164,7 +166,9 @@ class ReplayLog:
                 known = {} if self._remarks else environment.select_known(os.environ)
                 self._story.rank_joined(replace(process, remark=""), None, known)
             if process.remark and process.remark not in self._remarks.values():
-                self._story.passthrough(process.remark, cause="config_refused" if process.has_refused_config else "")
+                self._refusals += filter(None, [process.refusal])
+                cause: journal.Cause = "" if process.refusal is None else "config_refused"
+                self._story.passthrough(process.remark, cause=cause, refusal=process.refusal)
             self._remarks[key] = process.remark
 
     def _write_starts(self, *, at_end: bool = False) -> None:
@@ -183,12 +187,16 @@ class ReplayLog:
             return
         self._start_is_written = True
         wanted = self._saved.environment
-        remark = next(filter(None, self._remarks.values()), "") or regions.unlike(wanted)
+        refusal, reason = next(iter(self._refusals), None), regions.unlike(wanted)
+        if refusal is not None:
+            reason = refusal.clause
+        elif reason:
+            refusal = ConfigRefusal("rank")
         proof = next((one for one in self._saved.evidence if one.get("start")), {})
         low, high = _number(proof, "low"), _number(proof, "high")
         self._log.write(
             journal.StartSettings(
-                settings=wanted, ranks=len(regions.starts), in_force=not remark, reason=remark,
+                settings=wanted, ranks=len(regions.starts), in_force=refusal is None, reason=reason, refusal=refusal,
                 speedup=_number(proof, "speedup"), speedup_low=low, speedup_high=high,
             )
         )  # fmt: skip

@@ -81,7 +81,7 @@ def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[
         return Start()
     what = " ".join(f"{name}={value}" for name, value in settable.items())
     if refusal := machine_refusal(load_config(config).fingerprint, environ, find_nccl(environ)):
-        return Start({}, (f"start settings of the saved config are not set ({what}): {refusal}",))
+        return Start({}, (f"start settings of the saved config are not set ({what}): {refusal.clause}",))
     return Start(settable, (f"set for the saved config: {what}",), is_of_config=True)
 
 

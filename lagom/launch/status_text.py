@@ -10,11 +10,20 @@ from __future__ import annotations
 import os
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lagom.format import format_count, format_interval, format_payback, format_speedup
-from lagom.journal import CommState, RunState, Verdict, replay_command, schema, summarize_stopped, verdict_of
+from lagom.journal import (
+    CommState,
+    RunState,
+    Verdict,
+    refusal_of,
+    replay_command,
+    schema,
+    summarize_stopped,
+    verdict_of,
+)
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.launch.job_plan import JobPlan
 
@@ -22,7 +31,6 @@ COLUMNS = 100
 PREFIX = "lagom: "
 ROOM = COLUMNS - len(PREFIX)
 CHOOSES = "NCCL chooses"
-REFUSED = "saved config refused: "
 
 
 # -- the first line
@@ -80,7 +88,7 @@ def describe_in_force(run: RunState, event: schema.Base) -> str | None:
     if isinstance(event, schema.Outcome):
         return _searched(event)
     if isinstance(event, schema.Passthrough):
-        return shorten(f"not in force: {event.reason}" if event.cause in _OF_A_CONFIG else _not_tuned(run, event))
+        return shorten(f"not in force: {event.reason}" if event.cause in _OF_A_CONFIG else _passthrough(run, event))
     return None
 
 
@@ -123,7 +131,7 @@ def _searched(event: schema.Outcome) -> str | None:
     return shorten(f"in force: {what}; search over: {event.verdict.replace('_', ' ')}, {cost}")
 
 
-def _not_tuned(run: RunState, event: schema.Passthrough) -> str:
+def _passthrough(run: RunState, event: schema.Passthrough) -> str:
     where = "" if event.communicator is None else f" {run.comm(event.communicator).name}"
     return f"not tuned{where}: {event.reason}"
 
@@ -144,57 +152,91 @@ def _became(plan: JobPlan, run: RunState) -> str:
     verdict = verdict_of(run)
     if plan.recorded and verdict == "not_tuned":
         return next(_reasons(run), "nothing was tuned, as planned")
-    text = describe_verdict(verdict, run)
-    if plan.sets_start and (verdict == "other_program" or text.startswith(_OF_ANOTHER_JOB)):
-        return _refused_after_start(plan, text)
-    return text
+    refusal = refusal_of(run)
+    if plan.sets_start and refusal is not None and refusal.cause not in _OF_A_START:
+        # The ranks refuse a saved config after NCCL has read its start settings, and nothing takes those back.
+        again = ", not at the next start" if plan.cached_by else ""
+        return f"start settings were in force{again}: {refusal.clause}"
+    return describe_verdict(verdict, run)
 
 
-#: Not for its environment: a rank that lacks the start settings was not started with them.
-_OF_ANOTHER_JOB = (f"{REFUSED}made for ", f"{REFUSED}made on ")
-
-
-def _refused_after_start(plan: JobPlan, why: str) -> str:
-    """The ranks refuse a saved config after NCCL has read its start settings, and nothing takes those back."""
-    reason = why.removeprefix(REFUSED).removesuffix(f"; {CHOOSES}")
-    again = ", not at the next start" if plan.cached_by else ""
-    return f"start settings were in force{again}: {reason}"
+#: A rank that lacks the start settings was not started with them.
+_OF_A_START = ("setting", "rank")
 
 
 def describe_verdict(verdict: Verdict, run: RunState) -> str:
     """What became of a job, in a clause."""
-    comms = list(run.comms.values())
-    outcomes = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.verdict == verdict]
-    if verdict == "improved":
-        gains = (
-            f"{o.speedup:.3f}x {format_interval(o.speedup_low, o.speedup_high)}{format_payback(o.payback_iterations)}"
-            for o in outcomes
-            if o.speedup
-        )
-        return f"in force: {', '.join(gains)}"
-    if verdict == "stock_is_best":
-        return f"NCCL's choice is best here: {format_count(sum(o.configs for o in outcomes), 'config')} tried"
-    if verdict == "cut_short" and any(outcome.best_speedup for outcome in outcomes):
-        return summarize_stopped(comms)
-    if verdict == "cut_short":
-        return f"search cut short by its limit, nothing faster: {sum(o.configs for o in outcomes)} configs tried"
-    if verdict == "replayed" and (start := run.start_settings) is not None and start.in_force:
-        more = [f"saved config in force on {_ranks(run, replayed)}"] if (replayed := _replayed(comms)) else []
-        return "; ".join([f"start settings were in force on {format_count(start.ranks, 'rank')}", *more])
-    if verdict == "replayed":
-        return f"saved config was in force on {_ranks(run, _replayed(comms))}"
-    if verdict == "pinned":
-        rules = dict.fromkeys(rule for comm in comms for rule in comm.pinned)
-        return f"{format_count(len(rules), 'pinned rule')} in force on {_ranks(run, [c for c in comms if c.pinned])}"
-    if verdict == "refused":
-        return run.not_tuned[0] if run.not_tuned or run.start_settings is None else run.start_settings.reason
-    if verdict == "other_program":
-        return f"saved config of another program was not in force; {CHOOSES}"
-    if verdict == "nothing_to_tune":
-        return f"nothing to tune: {_why_nothing(run)}"
-    if verdict == "not_tuned":
-        return next(_reasons(run), "nothing was tuned: the job ended before its iteration was known")
-    return summarize_stopped(comms)
+    clause = _CLAUSES.get(verdict)
+    return summarize_stopped(list(run.comms.values())) if clause is None else clause(run)
+
+
+def _outcomes(run: RunState, verdict: Verdict) -> list[schema.Outcome]:
+    """Of the searches that ended so."""
+    ended = (comm.outcome for comm in run.comms.values())
+    return [outcome for outcome in ended if outcome is not None and outcome.verdict == verdict]
+
+
+def _improved(run: RunState) -> str:
+    gains = (
+        f"{o.speedup:.3f}x {format_interval(o.speedup_low, o.speedup_high)}{format_payback(o.payback_iterations)}"
+        for o in _outcomes(run, "improved")
+        if o.speedup
+    )
+    return f"in force: {', '.join(gains)}"
+
+
+def _cut_short(run: RunState) -> str:
+    outcomes = _outcomes(run, "cut_short")
+    if any(outcome.best_speedup for outcome in outcomes):
+        return summarize_stopped(list(run.comms.values()))
+    return f"search cut short by its limit, nothing faster: {sum(o.configs for o in outcomes)} configs tried"
+
+
+def _replayed(run: RunState) -> str:
+    comms, start = _replaying(run), run.start_settings
+    if start is None or not start.in_force:
+        return f"saved config was in force on {_ranks(run, comms)}"
+    more = f"; saved config in force on {_ranks(run, comms)}" if comms else ""
+    return f"start settings were in force on {format_count(start.ranks, 'rank')}{more}"
+
+
+def _pinned(run: RunState) -> str:
+    comms = [comm for comm in run.comms.values() if comm.pinned]
+    rules = dict.fromkeys(rule for comm in comms for rule in comm.pinned)
+    return f"{format_count(len(rules), 'pinned rule')} in force on {_ranks(run, comms)}"
+
+
+def _refused(run: RunState) -> str:
+    """From the fields where they say it all, else the sentence of the log."""
+    if run.refusal is not None and run.refusal.wanted:
+        return f"saved config refused: {run.refusal.clause}; {CHOOSES}"
+    return run.not_tuned[0] if run.not_tuned or run.start_settings is None else run.start_settings.reason
+
+
+def _nothing_to_tune(run: RunState) -> str:
+    reasons = (reason for comm in run.comms.values() for reason in comm.not_tuned)
+    return f"nothing to tune: {next(reasons, 'no communicator of 2 ranks') if run.ranks else NO_RANK_JOINED}"
+
+
+def _not_tuned(run: RunState) -> str:
+    return next(_reasons(run), "nothing was tuned: the job ended before its iteration was known")
+
+
+#: Of the other verdicts the search says how far it came.
+_CLAUSES: dict[Verdict, Callable[[RunState], str]] = {
+    "improved": _improved,
+    "stock_is_best": lambda run: (
+        "NCCL's choice is best here: "
+        f"{format_count(sum(o.configs for o in _outcomes(run, 'stock_is_best')), 'config')} tried"
+    ),
+    "cut_short": _cut_short,
+    "replayed": _replayed,
+    "pinned": _pinned,
+    "refused": _refused,
+    "other_program": lambda run: f"saved config of another program was not in force; {CHOOSES}",
+    "nothing_to_tune": _nothing_to_tune,
+    "not_tuned": _not_tuned,
+}
 
 
 def _reasons(run: RunState) -> Iterator[str]:
@@ -204,19 +246,13 @@ def _reasons(run: RunState) -> Iterator[str]:
         yield from comm.not_tuned
 
 
-def _replayed(comms: Sequence[CommState]) -> list[CommState]:
-    return [comm for comm in comms if comm.replayed]
+def _replaying(run: RunState) -> list[CommState]:
+    return [comm for comm in run.comms.values() if comm.replayed]
 
 
 def _ranks(run: RunState, comms: Sequence[CommState]) -> str:
     part = "" if len(comms) == len(run.comms) else f", {len(comms)} of {len(run.comms)} communicators"
     return f"{format_count(len(run.ranks), 'rank')}{part}"
-
-
-def _why_nothing(run: RunState) -> str:
-    if not run.ranks:
-        return NO_RANK_JOINED
-    return next((reason for comm in run.comms.values() for reason in comm.not_tuned), "no communicator of 2 ranks")
 
 
 def describe_next(plan: JobPlan, run: RunState, command: Sequence[str]) -> str:
@@ -232,19 +268,36 @@ def _next(plan: JobPlan, run: RunState) -> str:
     if not has_log(plan, run):
         return "lagom run --dir FOLDER -- CMD"
     verdict = verdict_of(run)
-    if verdict in ("refused", "other_program"):
-        return "lagom run -- CMD" if plan.cached_by else "lagom run --mode tune -- CMD"
-    if verdict == "pinned" and plan.rules:
-        return f"lagom run --compare {shlex.quote(';'.join(plan.rules))} -- CMD"
-    if verdict == "replayed" and run.start_settings is not None and not _replayed(list(run.comms.values())):
+    command = _COMMANDS[verdict](plan, run) if verdict in _COMMANDS else ""
+    saved = paste(Path(run.end.config)) if run.end is not None and run.end.config else ""
+    replay = replay_command(verdict, saved, is_simulated=run.is_simulated)
+    return command or replay or f"lagom report {paste(plan.folder)}"
+
+
+def _search_instead(plan: JobPlan, run: RunState) -> str:
+    return "lagom run -- CMD" if plan.cached_by else "lagom run --mode tune -- CMD"
+
+
+def _compare_rules(plan: JobPlan, run: RunState) -> str:
+    return f"lagom run --compare {shlex.quote(';'.join(plan.rules))} -- CMD" if plan.rules else ""
+
+
+def _compare_replayed(plan: JobPlan, run: RunState) -> str:
+    """With plain NCCL: the start settings alone, or the whole saved config."""
+    if run.start_settings is not None and not _replaying(run):
         asked = ",".join(f"{name}={value}" for name, value in run.start_settings.settings.items())
         return f"lagom bench --arms {shlex.quote(f'env={asked}')} -- CMD"
-    if verdict == "replayed" and plan.config is not None:
-        return f"lagom bench --arms replay={paste(plan.config)} -- CMD"
-    if verdict == "nothing_to_tune":
-        return "lagom doctor"
-    saved = paste(Path(run.end.config)) if run.end is not None and run.end.config else ""
-    return replay_command(verdict, saved, is_simulated=run.is_simulated) or f"lagom report {paste(plan.folder)}"
+    return "" if plan.config is None else f"lagom bench --arms replay={paste(plan.config)} -- CMD"
+
+
+#: After the other verdicts a proven config is replayed, or the report is read.
+_COMMANDS: dict[Verdict, Callable[[JobPlan, RunState], str]] = {
+    "refused": _search_instead,
+    "other_program": _search_instead,
+    "pinned": _compare_rules,
+    "replayed": _compare_replayed,
+    "nothing_to_tune": lambda plan, run: "lagom doctor",
+}
 
 
 def has_log(plan: JobPlan, run: RunState) -> bool:

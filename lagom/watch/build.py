@@ -52,6 +52,7 @@ def build_job(
     """One running job."""
     start = log.state.start
     first = shared.processes[0] if shared.processes else None
+    said = {text for process in shared.processes for text in (process.remark, process.timeline_remark)}
     return JobSnapshot(
         job=readable_name(start.job if start is not None else shared.job_key),
         region=str(shared.path),
@@ -65,11 +66,7 @@ def build_job(
         gpu=printable(first.gpu) if first is not None else "",
         started=shared.created_ns / 1e9,
         simulated_clock=shared.simulated_clock,
-        remarks=tuple(
-            dict.fromkeys(
-                [*sorted({printable(process.remark) for process in shared.processes} - {""}), *log.state.not_tuned]
-            )
-        ),
+        remarks=tuple(dict.fromkeys([*map(printable, sorted(said - {""})), *log.state.not_tuned])),
         groups=tuple(_build_group(shared, group, log, before, now) for group in shared.groups),
         decisions=tuple(log.decisions)[-SHOWN_DECISIONS:],
     )

@@ -11,7 +11,7 @@ import numpy as np
 from cffi import FFI
 
 MAGIC = 0x31304D4F47414C
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 MAX_PROCESSES = 16
 MAX_COMMUNICATORS = 192
 MAX_SLOTS = 320
@@ -66,6 +66,7 @@ struct lagom_header {
     uint64_t controller_pid; uint64_t controller_generation; uint64_t spawn_claim; uint64_t processes_seen;
     uint64_t places_refused; uint64_t reserved[20];
 };
+struct lagom_refusal { char setting[64]; char wanted[64]; char here[64]; };
 struct lagom_process {
     uint32_t state; uint32_t pid; uint64_t simulated_now_ns; uint32_t nccl_version; uint32_t tuner_api;
     uint32_t profiler_api; uint32_t knobs; char gpu[64]; char libnccl[256]; char remark[256];
@@ -73,6 +74,7 @@ struct lagom_process {
     uint64_t timeline_lost;
     uint64_t kernel_head; uint64_t kernel_drops; uint32_t traits;
     uint32_t saved_config; uint64_t pad1[5]; uint64_t kernel_tail; uint8_t start_settings[56];
+    struct lagom_refusal refusal; char timeline_remark[256];
 };
 struct lagom_communicator {
     uint64_t comm_id; uint32_t state; uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64];
@@ -132,7 +134,9 @@ enum lagom_knobs {
 };
 enum lagom_traits { LAGOM_TRAIT_PEER_ACCESS = 1 };
 enum lagom_saved_config {
-    LAGOM_SAVED_CONFIG_NONE = 0, LAGOM_SAVED_CONFIG_FITS = 1, LAGOM_SAVED_CONFIG_REFUSED = 2
+    LAGOM_SAVED_CONFIG_NONE, LAGOM_SAVED_CONFIG_FITS, LAGOM_SAVED_CONFIG_UNREADABLE, LAGOM_SAVED_CONFIG_OTHER_RANKS,
+    LAGOM_SAVED_CONFIG_OTHER_NODES, LAGOM_SAVED_CONFIG_OTHER_NCCL, LAGOM_SAVED_CONFIG_OTHER_GPU,
+    LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS, LAGOM_SAVED_CONFIG_OTHER_SETTING
 };
 enum lagom_capture { LAGOM_CAPTURE_CALLS = 1, LAGOM_CAPTURE_ITERATION = 2, LAGOM_CAPTURE_KERNELS = 4 };
 enum lagom_call_flags {
@@ -208,8 +212,9 @@ struct lagom_config_file {
     uint32_t environment_count; struct lagom_environment environment[48];
 };
 uint8_t lagom_environment_value_digest(const char *value);
-const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
-                                       char *reason, size_t reason_bytes);
+int lagom_fingerprint_compare(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
+                              struct lagom_refusal *out);
+void lagom_refusal_text(int cause, const struct lagom_refusal *refusal, char *out, size_t room);
 const char *lagom_controller_program(void);
 char **lagom_controller_environment(char *const environment[]);
 void lagom_controller_environment_free(char **environment);

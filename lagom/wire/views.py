@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Algorithm, Function, Protocol
+from lagom.wire.config_refusal import ConfigRefusal, refusal_of
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PLANS, MAX_PROCESSES, MAX_SLOTS, UNKNOWN_RANK, ffi
 from lagom.wire.library import library
 
@@ -40,13 +41,9 @@ class ProcessView:
     timeline_records: int
     timeline_lost: int
     peer_access: bool = True  # GPUs may talk directly
-    saved_config: int = 0  # enum lagom_saved_config
+    refusal: ConfigRefusal | None = None  # of the saved config that the job was given
     start_settings: bytes = b""  # digests of the variables of lagom.start.VARIABLES, 0 = not set
-
-    @property
-    def has_refused_config(self) -> bool:
-        """Whether the saved config that the job was given does not fit it; ``remark`` says why."""
-        return self.saved_config == int(library().LAGOM_SAVED_CONFIG_REFUSED)
+    timeline_remark: str = ""  # why no kernels are recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +163,9 @@ def _process_view(index: int, entry: Any) -> ProcessView:
         entry.timeline_records,
         entry.timeline_lost,
         bool(entry.traits & library().LAGOM_TRAIT_PEER_ACCESS),
-        entry.saved_config,
+        refusal_of(entry.saved_config, entry.refusal),
         bytes(ffi.buffer(entry.start_settings)),
+        read_text(entry.timeline_remark),
     )
 
 

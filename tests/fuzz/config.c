@@ -38,7 +38,10 @@ static void compare(const struct lagom_fingerprint *wanted)
     char reason[ROOM] = "";
     const struct lagom_fingerprint here = {.nccl_version = 23007, .ranks = 8, .nodes = 1, .gpu = "NVIDIA H200"};
     EXPECT(strnlen(wanted->gpu, LAGOM_NAME_BYTES) < LAGOM_NAME_BYTES);
-    if (lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) != NULL) {
+    struct lagom_refusal refusal;
+    enum lagom_saved_config fit = lagom_fingerprint_compare(wanted, &here, &refusal);
+    if (fit != LAGOM_SAVED_CONFIG_FITS) {
+        lagom_refusal_text(fit, &refusal, reason, sizeof(reason));
         size_t length = strnlen(reason, ROOM); /* a clause */
         EXPECT(length > 0 && length < ROOM);
     }

@@ -155,17 +155,28 @@ static void the_environment(void)
     check_refused(3, TITLE "communicator ranks=2 nodes=1 ordinal=0\nenvironment NCCL_PROTO LL\n", "before the first");
 }
 
+static const char *words(enum lagom_saved_config cause, const struct lagom_refusal *refusal)
+{
+    static char text[256];
+    lagom_refusal_text(cause, refusal, text, sizeof(text));
+    return text;
+}
+
 static void the_environment_is_compared(void)
 {
     static const struct lagom_environment wanted[] = {{"NCCL_MIN_NCHANNELS", "32"}, {"NCCL_BUFFSIZE", "1048576"}};
-    char reason[256];
+    struct lagom_refusal refusal;
     unsetenv("NCCL_BUFFSIZE");
     setenv("NCCL_MIN_NCHANNELS", "32", 1);
-    CHECK(lagom_environment_mismatch(wanted, 1, reason, sizeof(reason)) == NULL);
-    CHECK(lagom_environment_mismatch(wanted, 0, reason, sizeof(reason)) == NULL);
-    CHECK(strstr(lagom_environment_mismatch(wanted, 2, reason, sizeof(reason)), "NCCL_BUFFSIZE=1048576, which is not"));
+    CHECK_EQUAL(lagom_environment_compare(wanted, 1, &refusal), LAGOM_SAVED_CONFIG_FITS);
+    CHECK_EQUAL(lagom_environment_compare(wanted, 0, &refusal), LAGOM_SAVED_CONFIG_FITS);
+    CHECK_EQUAL(lagom_environment_compare(wanted, 2, &refusal), LAGOM_SAVED_CONFIG_OTHER_SETTING);
+    CHECK_TEXT(refusal.setting, "NCCL_BUFFSIZE");
+    CHECK_TEXT(refusal.here, "");
+    CHECK_TEXT(words(LAGOM_SAVED_CONFIG_OTHER_SETTING, &refusal), "made with NCCL_BUFFSIZE=1048576, which is not set here");
     setenv("NCCL_MIN_NCHANNELS", "24", 1);
-    CHECK(strstr(lagom_environment_mismatch(wanted, 2, reason, sizeof(reason)), "NCCL_MIN_NCHANNELS=32, here it is 24") != NULL);
+    CHECK_EQUAL(lagom_environment_compare(wanted, 2, &refusal), LAGOM_SAVED_CONFIG_OTHER_SETTING);
+    CHECK_TEXT(words(LAGOM_SAVED_CONFIG_OTHER_SETTING, &refusal), "made with NCCL_MIN_NCHANNELS=32, here it is 24");
     unsetenv("NCCL_MIN_NCHANNELS");
 }
 
@@ -288,27 +299,39 @@ static void files(void)
     CHECK(strstr(error, "not a readable file") != NULL);
 }
 
+static void expect_refused(const struct lagom_fingerprint *here, enum lagom_saved_config cause, const char *clause)
+{
+    struct lagom_refusal refusal;
+    CHECK_EQUAL(lagom_fingerprint_compare(&config.fingerprint, here, &refusal), cause);
+    if (cause != LAGOM_SAVED_CONFIG_FITS) {
+        CHECK_TEXT(words(cause, &refusal), clause);
+    }
+}
+
 static void what_does_not_fit_is_said(void)
 {
-    char reason[200];
     struct lagom_fingerprint here = {.nccl_version = 23007, .ranks = 8, .nodes = 1, .p2p = 0, .gpu = "NVIDIA H200"};
     CHECK_EQUAL(parse(whole), 0);
-    struct lagom_fingerprint *wanted = &config.fingerprint;
-    CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
+    expect_refused(&here, LAGOM_SAVED_CONFIG_FITS, "");
     here.p2p = -1; /* not known here: not compared */
-    CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
+    expect_refused(&here, LAGOM_SAVED_CONFIG_FITS, "");
     here.p2p = 1;
-    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "without GPU peer access") != NULL);
+    expect_refused(&here, LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS, "made without GPU peer access, this job runs with it");
     here.p2p = 0;
     here.ranks = 4;
-    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "made for 8 ranks, this job has 4") != NULL);
-    wanted->ranks = 0;
-    CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
+    expect_refused(&here, LAGOM_SAVED_CONFIG_OTHER_RANKS, "made for 8 ranks, this job has 4");
+    config.fingerprint.ranks = 0;
+    expect_refused(&here, LAGOM_SAVED_CONFIG_FITS, "");
+    here.nodes = 2;
+    expect_refused(&here, LAGOM_SAVED_CONFIG_OTHER_NODES, "made for 1 node, this job has 2");
+    here.nodes = 1;
     here.nccl_version = 22809;
-    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "made for NCCL 2.30.7, this job runs NCCL 2.28.9") != NULL);
+    expect_refused(&here, LAGOM_SAVED_CONFIG_OTHER_NCCL, "made for NCCL 2.30.7, this job runs NCCL 2.28.9");
     here.nccl_version = 23007;
     strcpy(here.gpu, "NVIDIA A40");
-    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "NVIDIA A40") != NULL);
+    expect_refused(&here, LAGOM_SAVED_CONFIG_OTHER_GPU, "made on NVIDIA H200, this GPU is NVIDIA A40");
+    here.gpu[0] = '\0';
+    expect_refused(&here, LAGOM_SAVED_CONFIG_OTHER_GPU, "made on NVIDIA H200, this GPU is not known");
     lagom_config_file_free(&config);
 }
 

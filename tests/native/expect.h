@@ -32,4 +32,13 @@ static inline bool is_full(void)
         }                                                                                                              \
     } while (0)
 
+#define CHECK_TEXT(left, right)                                                                                        \
+    do {                                                                                                               \
+        const char *left_ = (left), *right_ = (right);                                                                 \
+        if (strcmp(left_, right_) != 0) {                                                                              \
+            fprintf(stderr, "%s:%d: %s: %s is '%s', not '%s'\n", __FILE__, __LINE__, __func__, #left, left_, right_);  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
 #endif

@@ -259,7 +259,8 @@ static void auto_never_tunes_instead(void)
     setenv("LAGOM_PYTHON", "/usr/bin/true", 1);
     write_config(good_config);
     refused("auto", "this job has 16; NCCL chooses", false);
-    CHECK_EQUAL(map_region()->processes[0].saved_config, LAGOM_SAVED_CONFIG_REFUSED);
+    CHECK_EQUAL(map_region()->processes[0].saved_config, LAGOM_SAVED_CONFIG_OTHER_RANKS);
+    CHECK_TEXT(map_region()->processes[0].refusal.here, "16");
 }
 
 static void the_old_name_is_read(void)

@@ -208,7 +208,7 @@ static void refused_by_cupti(void)
     fake.set(216, 0, 1);
     want(1);
     CHECK(becomes(LAGOM_TIMELINE_YIELDED));
-    CHECK(strstr(process->remark, "does not record kernels") != NULL);
+    CHECK(strstr(process->timeline_remark, "does not record kernels") != NULL);
     leave();
 }
 
@@ -222,7 +222,7 @@ static void no_gpu_here(void)
         rest(10 * MS);
     }
     CHECK(state() != LAGOM_TIMELINE_STARTING);
-    CHECK(state() == LAGOM_TIMELINE_ON || strstr(process->remark, "no kernel timeline") != NULL);
+    CHECK(state() == LAGOM_TIMELINE_ON || strstr(process->timeline_remark, "no kernel timeline") != NULL);
     leave();
 }
 

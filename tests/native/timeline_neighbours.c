@@ -14,7 +14,7 @@ static void torch_profiler_comes_and_goes(void)
     fake.torch_profiling(1);
     fake.steal();
     CHECK(becomes(LAGOM_TIMELINE_YIELDED));
-    CHECK(strstr(process->remark, "torch.profiler") != NULL);
+    CHECK(strstr(process->timeline_remark, "torch.profiler") != NULL);
     want(0);
     rest(100 * MS);
     fake.counts(after);
@@ -44,7 +44,7 @@ static void torch_profiles_a_thread(void)
     fake.steal();
     nccl_launch(GATHER, 4, 1, 1, LAGOM_ALL_GATHER, 16);
     CHECK(becomes(LAGOM_TIMELINE_YIELDED));
-    CHECK(strstr(process->remark, "torch.profiler") != NULL);
+    CHECK(strstr(process->timeline_remark, "torch.profiler") != NULL);
     for (int i = 0; i < 80; i++) {
         nccl_launch(GATHER, 4, 2, 1, LAGOM_ALL_GATHER, 16);
         rest(20 * MS);
@@ -108,7 +108,7 @@ static void somebody_takes_the_callbacks_silently(void)
         rest(20 * MS);
     }
     CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED);
-    CHECK(strstr(process->remark, "another profiler") != NULL);
+    CHECK(strstr(process->timeline_remark, "another profiler") != NULL);
     fake.torch_profiling_thread(1); /* it was torch; and is no longer */
     nccl_launch(GATHER, 4, 498, 1, LAGOM_ALL_GATHER, 16);
     fake.torch_profiling_thread(0);
@@ -140,7 +140,7 @@ static void an_injected_tool_is_respected(void)
     attach();
     want(1);
     CHECK(becomes(LAGOM_TIMELINE_YIELDED));
-    CHECK(strstr(process->remark, "CUDA_INJECTION64_PATH") != NULL);
+    CHECK(strstr(process->timeline_remark, "CUDA_INJECTION64_PATH") != NULL);
     int counts[4];
     fake.counts(counts);
     CHECK_EQUAL(counts[0] + counts[2], 0);

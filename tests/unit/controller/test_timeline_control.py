@@ -105,8 +105,11 @@ class FakeStory:
             self.told.append(text)
 
 
-def view(index: int, state: TimelineState, remark: str = "", pid: int = 100) -> ProcessView:
-    return ProcessView(index, pid + index, 23007, 6, 6, 31, "GPU", "libnccl", remark, 0, int(state), 7_000_000, 9, 0)
+def view(index: int, state: TimelineState, timeline_remark: str = "", pid: int = 100, remark: str = "") -> ProcessView:
+    return ProcessView(
+        index, pid + index, 23007, 6, 6, 31, "GPU", "libnccl", remark, 0, int(state), 7_000_000, 9, 0,
+        timeline_remark=timeline_remark,
+    )  # fmt: skip
 
 
 def test_asked_once_and_again_of_a_new_process() -> None:
@@ -141,7 +144,7 @@ def test_why_there_is_none_is_told_and_other_remarks_are_not() -> None:
     timeline.follow(
         [
             view(0, TimelineState.ABSENT, "no kernel timeline: libcupti.so.13 and .12 are not found."),
-            view(1, TimelineState.ABSENT, "NT is off: another build"),
+            view(1, TimelineState.ABSENT, remark="NT is off: another build"),
         ]
     )
     assert events.told == ["process 100: no kernel timeline: libcupti.so.13 and .12 are not found."]

@@ -7,26 +7,31 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lagom import journal
-from lagom.journal import RunState, verdict_of
+from lagom.journal import RunState, refusal_of, verdict_of
 from lagom.journal.log_status import describe_log_status, is_death_note
 from lagom.journal.reader import parse
 from lagom.journal.schema import Base
+from lagom.launch.job_plan import JobOptions, plan_job
+from lagom.launch.status_text import describe_end, describe_next
 from lagom.report import run_text
 from lagom.report.from_log import build_report
 from lagom.search import TuningSession, make_strategy, moves_of, replay
 from lagom.search.landscape import LandscapeDriver, comm_bound
 from lagom.watch.build import build_job, read_counters
 from lagom.watch.log_view import LogView
+from lagom.wire.config_refusal import ConfigRefusal
 from tests.unit.watch.pictures import group, region, slot
 
 #: The last log of schema 1, of 23 November 2026 (commit 792720d): two virtual ranks, a search of three seconds.
 SCHEMA_1 = Path(__file__).resolve().parents[2] / "data" / "schema_1"
+PLUGIN = Path("/opt/lagom/_lib/libnccl-tuner-lagom.so")
 SENTENCES = {"reason", "text", "remark"}
 
 
@@ -125,6 +130,45 @@ def test_a_replay_is_the_same_however_the_sentences_are_worded(written: list[str
 
     with pytest.raises(ReplayMismatch, match="kept"):
         replay(moves_of(events_of(forged)), make_strategy("lagom", problem, 3), problem)
+
+
+REFUSALS = [
+    ConfigRefusal("ranks", "2", "4"),
+    ConfigRefusal("peer_access", "with", "without"),
+    ConfigRefusal("setting", "4", "", "NCCL_SOCKET_NTHREADS"),
+]
+
+
+@pytest.mark.parametrize("sets_start", [True, False])
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.cause)
+def test_a_refused_config_ends_in_one_clause_however_the_rank_words_it(
+    refusal: ConfigRefusal, sets_start: bool, tmp_path: Path
+) -> None:
+    """The last lines of `lagom run`, and what becomes of the cached config."""
+    plan = plan_job(JobOptions(mode="replay", directory=tmp_path, config=tmp_path / "config.lagom"), {}, PLUGIN)
+    plan = replace(plan, sets_start=sets_start)
+    ends = set()
+    for words in ("saved config refused: made for another job", "made on another machine", "x"):
+        aside = journal.Passthrough(reason=words, cause="config_refused", refusal=refusal)
+        run = RunState([journal.JobStart(job="j", mode="replay"), aside, journal.JobEnd(reason="over")])
+        ends.add((describe_end(plan, run, 0, 1.0), describe_next(plan, run, ["train"]), refusal_of(run)))
+    ((end, _, found),) = ends
+    assert " ".join(refusal.clause.split()[:4]) in end, "a line is cut at its end"
+    assert found == refusal
+
+
+def test_why_a_search_ended_is_the_same_verdict_however_it_is_worded() -> None:
+    """A strategy's reason may begin with any word."""
+    outcomes = set()
+    for words in ("stopped because nothing is left", "nothing is left"):
+        landscape = comm_bound()
+        session = TuningSession(make_strategy("lagom", landscape.problem(), 3), landscape.problem(), seed=3)
+        session.wrap_up(words)
+        LandscapeDriver(landscape, noise=0.03, seed=3).drive(session)
+        assert session.outcome is not None
+        assert f"search stopped: {words}" in session.outcome.reason
+        outcomes.add((session.outcome.verdict, session.outcome.cut_short, session.outcome.reason.replace(words, "")))
+    assert len(outcomes) == 1
 
 
 # -- schema 1

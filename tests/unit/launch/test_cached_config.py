@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from lagom import headroom, journal
-from lagom.config_cache import Machine
+from lagom.config_cache import ConfigCache, Machine
 from lagom.doctor import cache as doctor
 from lagom.journal import RunState
 from lagom.launch import cached_config
 from lagom.launch.cached_config import NO_CACHE, CacheUse, cached_here, find_cached, keep_config
 from lagom.launch.launchers import starts_every_rank
 from lagom.settings import cache_folder
+from lagom.wire.config_refusal import ConfigRefusal
 
 COMMAND = ["torchrun", "train.py"]
 CONFIG = "lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
@@ -100,20 +101,33 @@ def test_where_not_every_rank_is_started_here_the_config_is_only_named(
     assert remark.endswith("-- CMD; nothing is set, because every rank must have the same settings")
 
 
-def ended(reason: str, cause: str, config: str = "") -> RunState:
+OTHER_RANKS = ConfigRefusal("ranks", "2", "4")
+
+
+def ended(reason: str, cause: str, refusal: ConfigRefusal | None = None, config: str = "") -> RunState:
     start = journal.JobStart(job="j", mode="replay", lagom="0", host="h", folder="/f", region="/r")
-    events = [start, journal.Passthrough(reason=reason, cause=cause), journal.JobEnd(reason="over", config=config)]
-    return RunState(events)
+    aside = journal.Passthrough(reason=reason, cause=cause, refusal=refusal)
+    return RunState([start, aside, journal.JobEnd(reason="over", config=config)])
 
 
 def test_a_config_that_did_not_fit_is_not_used_again(environ: dict[str, str]) -> None:
     use = find(environ)
-    reason = "saved config refused: made for 2 ranks, this job has 4"
-    (line,) = use.at_end(ended(reason, "config_refused"))
+    (line,) = use.at_end(ended("other words", "config_refused", OTHER_RANKS))
     assert line == "the cached config is not used at the next start: made for 2 ranks, this job has 4"
     again = find(environ)
     assert (again.config, again.is_kept, again.remarks) == (None, True, ())
     assert list(cached_here(environ)) == []
+    (kept,) = ConfigCache(Path(environ["LAGOM_CACHE"])).everything(9).configs
+    assert kept.entry.refused == OTHER_RANKS, "the cause, and not a sentence"
+
+
+def test_a_config_of_another_program_is_not_used_again(environ: dict[str, str]) -> None:
+    use = find(environ)
+    start = journal.JobStart(job="j", mode="replay")
+    other = journal.Passthrough(reason="no iteration of its 3 calls", communicator=0, cause="other_program")
+    (line,) = use.at_end(RunState([start, other, journal.JobEnd(reason="over")]))
+    assert line == "the cached config is not used at the next start: made for another program"
+    assert find(environ).config is None
 
 
 def test_a_job_that_says_nothing_of_the_config_changes_nothing(environ: dict[str, str]) -> None:
@@ -218,7 +232,7 @@ def test_start_settings_are_replaced_where_nothing_is_lost(
     if why == "has start settings itself":
         found.write_text(CONFIG.replace("fingerprint", 'environment NCCL_SOCKET_NTHREADS "8"\nfingerprint', 1))
     elif why == "the kept one is refused":
-        list(find(environ).at_end(ended("saved config refused: made for 2 ranks, this job has 4", "config_refused")))
+        list(find(environ).at_end(ended("other words", "config_refused", OTHER_RANKS)))
     elif why == "it is of another GPU":
         monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H100", nccl=23007))
     assert keep_config(COMMAND, found, environ, "lagom run").startswith("the config is kept")

@@ -12,7 +12,8 @@ import pytest
 from lagom import journal
 from lagom.journal import RunState
 from lagom.launch.job_plan import JobOptions, JobPlan, plan_job
-from lagom.launch.status_text import COLUMNS, PREFIX, describe_end, describe_next, describe_plan
+from lagom.launch.status_text import COLUMNS, PREFIX, describe_end, describe_next, describe_plan, shorten
+from lagom.wire.config_refusal import Cause, ConfigRefusal
 
 SPEEDUP = {"speedup": 1.0424, "speedup_low": 1.0321, "speedup_high": 1.0542}
 BEST = {"best_speedup": 1.0333, "best_low": 1.0301, "best_high": 1.0371}
@@ -85,14 +86,38 @@ def test_a_job_that_is_off_names_the_folder_that_was_asked_for() -> None:
     assert describe_plan(plan) == ["plan: off: the plugin does nothing; NCCL chooses; log here"]
 
 
-def test_start_settings_of_a_config_that_the_ranks_refuse_were_in_force_all_the_same() -> None:
-    why = "saved config refused: made for 2 ranks, this job has 4; NCCL chooses"
-    run = state(journal.Passthrough(reason=why, cause="config_refused"))
+@pytest.mark.parametrize(
+    ("cause", "wanted", "here", "clause"),
+    [
+        ("ranks", "2", "4", "made for 2 ranks, this job has 4"),
+        ("peer_access", "with", "without", "made with GPU peer access, this job runs without it"),
+    ],
+)
+def test_start_settings_of_a_config_that_the_ranks_refuse_were_in_force_all_the_same(
+    cause: Cause, wanted: str, here: str, clause: str
+) -> None:
+    refusal = ConfigRefusal(cause, wanted, here)
+    run = state(journal.Passthrough(reason="in any words", cause="config_refused", refusal=refusal))
     cached = replace(plan_of(), mode="replay", cached_by="lagom tune on 2026-11-25", sets_start=True)
     line = describe_end(cached, run, 0, 12.0)
-    assert line.startswith("ended: exit 0 after 12 s; start settings were in force, not at the next start: made for 2 ")
+    assert line.startswith("ended: exit 0 after 12 s; start settings were in force, not at the next start: made ")
     assert "NCCL chooses" not in line
     assert len(PREFIX) + len(line) <= COLUMNS
     named = describe_end(replace(cached, cached_by=""), run, 0, 12.0)
-    assert named.endswith("start settings were in force: made for 2 ranks, this job has 4")
-    assert "refused" in describe_end(replace(cached, sets_start=False), run, 0, 12.0)
+    assert named == shorten(f"ended: exit 0 after 12 s; start settings were in force: {clause}")
+    unset = describe_end(replace(cached, sets_start=False), run, 0, 12.0)
+    assert unset == shorten(f"ended: exit 0 after 12 s; saved config refused: {clause}; NCCL chooses")
+
+
+def test_a_rank_that_lacks_the_start_settings_was_not_started_with_them() -> None:
+    refusal = ConfigRefusal("setting", "4", "", "NCCL_SOCKET_NTHREADS")
+    run = state(journal.Passthrough(reason="in any words", cause="config_refused", refusal=refusal))
+    line = describe_end(replace(plan_of(), mode="replay", sets_start=True), run, 0, 1.0)
+    assert "; saved config refused: made with NCCL_SOCKET_NTHREADS=4, which" in line
+
+
+def test_what_is_wrong_with_a_saved_config_that_cannot_be_read_is_only_in_the_sentence() -> None:
+    aside = journal.Passthrough(
+        reason="line 3: what is this?", cause="config_refused", refusal=ConfigRefusal("unreadable")
+    )
+    assert describe_end(replace(plan_of(), mode="replay"), state(aside), 0, 1.0).endswith("line 3: what is this?")
