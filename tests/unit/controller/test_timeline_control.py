@@ -143,11 +143,11 @@ def test_why_there_is_none_is_told_and_other_remarks_are_not() -> None:
     timeline.want(True, 0.0)
     timeline.follow(
         [
-            view(0, TimelineState.ABSENT, "no kernel timeline: libcupti.so.13 and .12 are not found."),
+            view(0, TimelineState.ABSENT, "libcupti.so.13 and .12 are not found."),
             view(1, TimelineState.ABSENT, remark="NT is off: another build"),
         ]
     )
-    assert events.told == ["process 100: no kernel timeline: libcupti.so.13 and .12 are not found."]
+    assert events.told == ["process 100: libcupti.so.13 and .12 are not found."]
 
 
 def test_a_window_waits_for_it_but_not_for_ever() -> None:

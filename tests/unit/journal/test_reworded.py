@@ -5,6 +5,7 @@ and the same replay. And logs and files of the last release that decided by sent
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from lagom import journal
 from lagom.journal import RunState, refusal_of, verdict_of
@@ -26,6 +28,8 @@ from lagom.search import TuningSession, make_strategy, moves_of, replay
 from lagom.search.landscape import LandscapeDriver, comm_bound
 from lagom.watch.build import build_job, read_counters
 from lagom.watch.log_view import LogView
+from lagom.watch.screen import page
+from lagom.watch.snapshot import NodeSnapshot
 from lagom.wire.config_refusal import ConfigRefusal
 from tests.unit.watch.pictures import group, region, slot
 
@@ -90,10 +94,14 @@ def seen(events: list[Base]) -> dict[str, Any]:
     state = RunState(events)
     report = build_report(state, "here")
     shared = region(group(slot(0, calls=60), slot(1, calls=61)))
+    job = build_job(shared, LogView(events), "", {}, read_counters(shared, 1.0))
+    console = Console(width=400, file=io.StringIO(), record=True)
+    console.print(page(NodeSnapshot(1.0, "here", (job,))))
     return {
         "verdict": verdict_of(state),
         "report": json.dumps(run_text.as_json(report)),
-        "watch": repr(build_job(shared, LogView(events), "", {}, read_counters(shared, 1.0))),
+        "watch": repr(job),
+        "screen": console.export_text(),
         "log": [line for verbose in (False, True) for line in map(journal.Formatter(verbose=verbose).line, events)],
         "status": describe_log_status(RunState(events[:-1])),
         "died": [is_death_note(event) for event in events],
