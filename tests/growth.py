@@ -26,8 +26,6 @@ KNOWN_COMPLEX = {
     "lagom/bench/log_extract.py: fill_record",
     "lagom/bench/results.py: _processes",
     "lagom/bench/runner.py: run_task",
-    "lagom/bench/table.py: remarks",
-    "lagom/bench/table.py: verdict",
     "lagom/cli/log.py: log",
     "lagom/cli/profile.py: profile",
     "lagom/cli/report.py: report",

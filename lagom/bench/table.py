@@ -49,20 +49,21 @@ def _put(console: Console, line: str, style: str = "") -> None:
 
 def verdict(results: Sequence[Result]) -> str:
     """Which arm is fastest and by how much, or that none is faster than stock."""
-    if not any(result.ratio for result in results):
+    compared = {result.arm: result.ratio for result in results if result.ratio is not None}
+    if not compared:
         return "Nothing could be measured."
-    arms = [
-        (result.arm, ratio) for result in results if (ratio := result.ratio) is not None and result.arm not in STOCK
-    ]
+    arms = sorted(compared.keys() - set(STOCK))
     if not arms:
         return "No arm could be compared with stock."
-    faster = [(arm, ratio) for arm, ratio in arms if ratio.has_interval and ratio.low > 1.0]
-    if faster:
-        arm, best = max(faster, key=lambda pair: pair[1].value)
-        return f"Fastest: {arm}, {format_speedup(best.value, best.low, best.high)}."
-    if not any(ratio.has_interval for _, ratio in arms):
+    known = [arm for arm in arms if compared[arm].has_interval]
+    if not known:
         return "Too few pairs to compare any arm with stock: six are needed. Use more --cycles or --rounds."
-    return "No arm is faster than stock: no 95 % interval is above 1."
+    faster = [arm for arm in known if compared[arm].low > 1.0]
+    if not faster:
+        return "No arm is faster than stock: no 95 % interval is above 1."
+    fastest = max(faster, key=lambda arm: compared[arm].value)
+    best = compared[fastest]
+    return f"Fastest: {fastest}, {format_speedup(best.value, best.low, best.high)}."
 
 
 def table_of(results: Sequence[Result]) -> Table:
@@ -129,22 +130,21 @@ def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
             yield f"{result.arm}: {result.note}."
         if result.search is not None:
             yield f"{result.arm}: {search_text(result.search)}."
-    yield from dict.fromkeys(_missing(record))
+    yield from dict.fromkeys(_without_figures(record))
     for note in dict.fromkeys(note for run in record.runs for note in run.notes):
         yield note if note.endswith(".") else f"{note}."
-    failed = [run for run in record.runs if run.failed]
-    for run in failed:
-        what, why = f"{run.kind} {run.arm}".strip(), "; ".join(filter(None, (run.last_line, run.reason)))
-        yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {why}."
     if any(result.measured_by in OF_PROCESSES for result in results):
         yield "Arms in processes of their own include the variation between processes, larger than within one job."
 
 
-def _missing(record: BenchRecord) -> Iterator[str]:
-    """Why an arm is not in the table, of those that did not fail. A search has its line there in any case."""
+def _without_figures(record: BenchRecord) -> Iterator[str]:
+    """Processes that failed, and why an arm is not in the table. A search has its line there in any case."""
     measured = {(run.kind, run.arm) for run in record.runs if not (run.gave_nothing or run.failed)}
     for run in record.runs:
-        if run.reason and not run.failed and run.kind != TUNING and (run.kind, run.arm) not in measured:
+        if run.failed:
+            what, why = f"{run.kind} {run.arm}".strip(), "; ".join(filter(None, (run.last_line, run.reason)))
+            yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {why}."
+        elif run.reason and run.kind != TUNING and (run.kind, run.arm) not in measured:
             yield f"{run.arm or 'the comparison within one job'}: nothing could be measured: {run.reason}."
 
 
