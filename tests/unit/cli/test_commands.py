@@ -136,7 +136,7 @@ def test_demo_refuses_a_file_that_cannot_be_written_before_it_starts() -> None:
 
 def test_log_says_how_many_lines_were_torn(job: Path) -> None:
     with (job / "decisions.jsonl").open("a") as file:
-        file.write('{"schema": 1, "t"')
+        file.write('{"schema": 2, "t"')
     done = lagom("log", str(job))
     assert done.returncode == 0
     assert "1 line(s) could not be read" in done.stderr
@@ -144,7 +144,7 @@ def test_log_says_how_many_lines_were_torn(job: Path) -> None:
 
 def test_log_tells_torn_lines_from_lines_of_something_else(job: Path) -> None:
     with (job / "decisions.jsonl").open("a") as file:
-        file.write('{"schema": 1, "t"\n{"schema": 1, "t": 1.0, "event": "note", "text": 5}\nhello\n')
+        file.write('{"schema": 2, "t"\n{"schema": 2, "t": 1.0, "event": "note", "text": 5}\nhello\n')
     err = lagom("log", str(job)).stderr
     assert "1 line(s) could not be read (first: line 3): torn by a crash or a full disk." in err
     assert "2 line(s) could not be read (first: line 4): no lines of this log's schema." in err
