@@ -122,14 +122,8 @@ static void fingerprint_here(const struct lagom_job *job, const struct lagom_ini
 static const char *load_config(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
-    if (job->settings.config_by_old_name && speaks(job)) {
-        lagom_say("LAGOM_PROFILE is the old name of LAGOM_CONFIG; it is still read, and starts no search any more.");
-    }
     if (lagom_config_file_load(job->settings.config, &job->config, reason, room) != 0) {
         return reason;
-    }
-    if (job->config.has_old_title && speaks(job)) {
-        lagom_say("%s is a saved config of an earlier Lagom; it is still read.", job->settings.config);
     }
     fingerprint_here(job, info, &here);
     const char *why = lagom_fingerprint_mismatch(&job->config.fingerprint, &here, reason, room);

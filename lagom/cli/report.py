@@ -132,11 +132,8 @@ def _report_tuning(record: BenchRecord, *, as_json: bool) -> None:
 
 
 def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:
-    from lagom.config_file import note_of_age
     from lagom.report import from_config
 
-    if note := note_of_age(what):
-        print(f"lagom: {note}", file=sys.stderr)
     shown = from_config.build_config_report(what)
     _show(shown, None, None, as_json=as_json, everything=everything)
     raise typer.Exit(1 if shown.fit is not None and shown.fit.refusal else 0)
