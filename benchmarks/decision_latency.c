@@ -282,7 +282,6 @@ int main(int argument_count, char **arguments)
     library_path = arguments[1];
     setenv("LAGOM_CONTROLLER", "none", 1);
     unsetenv("LAGOM_CONFIG");
-    unsetenv("LAGOM_PROFILE");
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
         fflush(NULL);
         pid_t child = fork();

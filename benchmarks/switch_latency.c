@@ -335,7 +335,6 @@ int main(int argument_count, char **arguments)
     library_path = arguments[1];
     setenv("LAGOM_CONTROLLER", "none", 1);
     unsetenv("LAGOM_CONFIG");
-    unsetenv("LAGOM_PROFILE");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         shape = &shapes[i];
         in_a_child(measure_rounds, NULL);

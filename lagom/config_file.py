@@ -29,8 +29,7 @@ from lagom.wire.plan import NO_LIMIT, Rule, read_config, read_rule
 TITLE = "lagom-config 1"  # the first line
 #: How a comment begins that holds evidence: one JSON object. The plugin passes over it like over any comment.
 EVIDENCE = "#: "
-#: The file of a log folder, and how it was called before.
-FILE_NAME, OLD_FILE_NAME = "config.lagom", "profile.lagom"
+FILE_NAME = "config.lagom"  # in a log folder
 #: Beside it: what a stopped search measured as the best and has not proven.
 BEST_SO_FAR_NAME = "best_so_far.lagom"
 NAME_BYTES = 64  # LAGOM_NAME_BYTES, with the zero at the end
@@ -41,9 +40,8 @@ class BadConfig(LagomError):
 
 
 def saved_in(folder: Path) -> Path:
-    """Where a log folder holds its saved config; under the old name where only that is there."""
-    file, old = folder / FILE_NAME, folder / OLD_FILE_NAME
-    return old if old.exists() and not file.exists() else file
+    """Where a log folder holds its saved config."""
+    return folder / FILE_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +194,6 @@ def check_config(path: Path) -> None:
     """Raises :class:`BadConfig` with the reason, and the line, if the plugin could not read that saved config."""
     with _loaded(path):
         pass
-
-
-def note_of_age(path: Path) -> str:
-    """One sentence for who uses a file that an earlier lagom wrote; empty for any other."""
-    try:
-        with _loaded(path) as config:
-            return f"{path} is a saved config of an earlier lagom; it is still read." if config.has_old_title else ""
-    except BadConfig:
-        return ""
 
 
 def _writable(text: str) -> bool:

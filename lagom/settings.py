@@ -63,14 +63,6 @@ SETTINGS = (
         "makes other calls than the saved config's, NCCL chooses, and the log says so.",
     ),
     Setting(
-        "LAGOM_PROFILE",
-        "file",
-        "",
-        ("plugin", "launcher"),
-        "The old name of LAGOM_CONFIG: still read where that is not set, with a note.",
-        internal=True,
-    ),
-    Setting(
         "LAGOM_DIR",
         "folder",
         "./lagom-<job>",
@@ -222,8 +214,8 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def config_named(environ: Mapping[str, str] | None = None) -> Path | None:
-    """The saved config that LAGOM_CONFIG names, else LAGOM_PROFILE, its old name; None if neither is set."""
-    named = read("LAGOM_CONFIG", environ) or read("LAGOM_PROFILE", environ)
+    """The saved config that LAGOM_CONFIG names; None if it is not set."""
+    named = read("LAGOM_CONFIG", environ)
     return Path(named) if named else None
 
 

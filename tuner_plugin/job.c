@@ -136,15 +136,9 @@ static void note_saved_config(struct lagom_job *job, enum lagom_saved_config fit
 static const char *load_config(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
-    if (job->settings.config_by_old_name && speaks(job)) {
-        lagom_say("LAGOM_PROFILE is the old name of LAGOM_CONFIG; it is still read, and starts no search any more.");
-    }
     if (lagom_config_file_load(job->settings.config, &job->config, reason, room) != 0) {
         note_saved_config(job, LAGOM_SAVED_CONFIG_UNREADABLE, NULL);
         return reason;
-    }
-    if (job->config.has_old_title && speaks(job)) {
-        lagom_say("%s is a saved config of an earlier Lagom; it is still read.", job->settings.config);
     }
     fingerprint_here(job, info, &here);
     struct lagom_refusal refusal;

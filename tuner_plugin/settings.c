@@ -46,15 +46,6 @@ static void read_mode(struct lagom_settings *settings, const char *value)
     settings->mode_understood = false;
 }
 
-static void read_config(struct lagom_settings *settings)
-{
-    copy(settings->config, sizeof(settings->config), getenv("LAGOM_CONFIG"));
-    if (settings->config[0] == '\0') {
-        copy(settings->config, sizeof(settings->config), getenv("LAGOM_PROFILE"));
-        settings->config_by_old_name = settings->config[0] != '\0';
-    }
-}
-
 bool lagom_settings_nothing_wanted(void)
 {
     enum { UNKNOWN, NOTHING, SOMETHING };
@@ -71,7 +62,7 @@ bool lagom_settings_nothing_wanted(void)
 
 void lagom_settings_read(struct lagom_settings *settings)
 {
-    read_config(settings);
+    copy(settings->config, sizeof(settings->config), getenv("LAGOM_CONFIG"));
     read_mode(settings, getenv("LAGOM_MODE")); /* which asks for the config */
     settings->threads = is(getenv("LAGOM_NT"), "1");
     settings->spawn = !is(getenv("LAGOM_CONTROLLER"), "none");

@@ -19,8 +19,7 @@ struct lagom_settings {
     bool timeline;          /* LAGOM_TIMELINE is 1 */
     bool headroom_understood; /* LAGOM_HEADROOM: what it says is in lagom_headroom */
     int log_level;          /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
-    char config[PATH_MAX];  /* the saved config: LAGOM_CONFIG, else LAGOM_PROFILE; empty = none */
-    bool config_by_old_name; /* LAGOM_PROFILE named it */
+    char config[PATH_MAX];  /* the saved config: LAGOM_CONFIG; empty = none */
     char python[PATH_MAX];  /* LAGOM_PYTHON; empty = that of the installed `lagom` script */
     char folder[PATH_MAX];  /* LAGOM_DIR; empty = derived from the job */
     char job[NAME_MAX];     /* LAGOM_JOB_ID; empty = none */

@@ -61,7 +61,7 @@ def _restore(request: Request, earlier: dict[str, Any]) -> None:
     if "record" not in earlier or (request.folder / FILE).exists():
         return
     record = BenchRecord.model_validate({**earlier["record"], "command": list(request.command)})
-    if record.environ is not None and PRELOAD in request.environ:
+    if PRELOAD in request.environ:
         record.environ[PRELOAD] = request.environ[PRELOAD]
     request.folder.mkdir(parents=True, exist_ok=True)
     (request.folder / FILE).write_text(record.model_dump_json())

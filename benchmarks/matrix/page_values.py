@@ -111,11 +111,9 @@ def kept_stock(found: Data | None) -> bool:
 
 
 def ending(found: Data) -> str:
-    """How a search that left stock in place ended. Records of before commit 7676c6e call each end "stock is best" and
-    name the limit in their reason alone."""
+    """How a search that left stock in place ended."""
     search = found.get("search") or {}
-    limited = search.get("verdict") == "cut_short" or "seconds of searching are over" in search.get("reason", "")
-    return "cut short, nothing found" if limited else "stock is best"
+    return "cut short, nothing found" if search.get("verdict") == "cut_short" else "stock is best"
 
 
 def outcome(data: Data, row: Row) -> str:
@@ -301,16 +299,8 @@ def _each(data: Data) -> Iterator[Data]:
             "environ": _environ(row),
             "remark": short + older,
             "arms": [*map(_arm, entry["results"]), *twins(entry)],
-            "remarks": list(_remarks(entry)),
+            "remarks": entry.get("remarks", []),
         }
-
-
-def _remarks(entry: Data) -> Iterator[str]:
-    """As they were kept, but for the end of searches that old records call by another name."""
-    ends = {one["arm"]: ending(one) for one in entry["results"] if kept_stock(one)}
-    for remark in entry.get("remarks", []):
-        arm = remark.partition(":")[0]
-        yield remark.replace("stock is best", ends.get(arm, "stock is best"))
 
 
 def twins(entry: Data) -> Iterator[tuple[Any, ...]]:

@@ -26,8 +26,6 @@ PATHS = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-]+/[\w.+-])")
 NUMBERS = re.compile(r"\[[\s\d.,eE+\-\[\]]*\]")
 #: What a session was measured with; samples of two setups do not belong together.
 SETUP = ("rehearsed", "gpus", "gpu", "nccl", "nccl_230", "torch")
-#: Kinds of rows by the names they have in older files.
-RENAMED_KINDS = {"harmless": "foreign_jobs", "aside": "passthrough", "steady": "replay_check"}
 #: What is said about a row, or how it is judged or planned, does not change what was measured.
 PROSE = ("asks", "seconds", "target", "arm", "least_gpus", "note", "spread")
 
@@ -108,7 +106,6 @@ def definition(row: dict[str, Any]) -> dict[str, Any]:
     files, and one that has gone since says nothing: neither makes a row another one."""
     blank = asdict(Row("", "", "", ""))
     kept = {name: row.get(name, default) for name, default in blank.items() if name not in PROSE}
-    kept["kind"] = RENAMED_KINDS.get(kept["kind"], kept["kind"])
     read: dict[str, Any] = json.loads(json.dumps(kept))
     return read
 

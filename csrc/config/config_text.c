@@ -14,14 +14,10 @@
 
 #define TITLE "lagom-config"
 #define VERSION 1u
-/* How files of earlier releases begin; of these, version 1 has no environment lines. */
-#define OLD_TITLE "lagom-profile"
-#define NEWEST_OLD_VERSION 2u
 
 struct parser {
     struct lagom_scan scan;
     bool titled; /* the first line was read */
-    bool has_environment; /* this format knows environment lines */
     struct lagom_config_section *section; /* NULL = between sections */
     struct lagom_config_file *config;
     char *error;
@@ -308,17 +304,13 @@ static bool parse_title(struct parser *parser, struct lagom_word first)
 {
     struct lagom_word version;
     uint32_t number;
-    bool is_old = lagom_word_is(first, OLD_TITLE);
-    if ((!is_old && !lagom_word_is(first, TITLE)) || !lagom_scan_word(&parser->scan, &version) ||
-        !read_number(version, &number)) {
+    if (!lagom_word_is(first, TITLE) || !lagom_scan_word(&parser->scan, &version) || !read_number(version, &number)) {
         return fail(parser, "this is no saved config: it does not begin with \"%s %u\"", TITLE, VERSION);
     }
-    if (number == 0 || number > (is_old ? NEWEST_OLD_VERSION : VERSION)) {
+    if (number != VERSION) {
         return fail(parser, "this is a saved config of format %u, and this Lagom reads %u; write it anew", number, VERSION);
     }
     parser->titled = true;
-    parser->has_environment = !is_old || number == NEWEST_OLD_VERSION;
-    parser->config->has_old_title = is_old;
     return no_more_words(parser);
 }
 
@@ -353,7 +345,7 @@ static bool parse_line(struct parser *parser)
     if (lagom_word_is(first, "fingerprint")) {
         return parse_fingerprint(parser);
     }
-    if (lagom_word_is(first, "environment") && parser->has_environment) {
+    if (lagom_word_is(first, "environment")) {
         return parse_environment(parser);
     }
     if (lagom_word_is(first, "communicator")) {

@@ -14,8 +14,7 @@
  *   end
  *
  * Omitted knobs are left to NCCL; so is nc=0, nt=0 and chunk=0. Sizes are bytes and take K, M, G suffixes (powers of
- * 1024). Sites come in order, before the program that names them. A section needs `end`. Files of earlier releases begin
- * with `lagom-profile 2`, or with `lagom-profile 1` where they have no environment lines; they are still read.
+ * 1024). Sites come in order, before the program that names them. A section needs `end`.
  */
 #ifndef LAGOM_CONFIG_TEXT_H
 #define LAGOM_CONFIG_TEXT_H
@@ -45,7 +44,6 @@ struct lagom_fingerprint {
 };
 
 struct lagom_config_file {
-    bool has_old_title; /* written by an earlier release */
     struct lagom_fingerprint fingerprint;
     uint32_t section_count;
     struct lagom_config_section *sections; /* malloc'ed */

@@ -22,7 +22,7 @@ class _Outcome(BaseModel):
 
 
 class _Proof(BaseModel):
-    """What an entry needs of the evidence. A lagom before this one wrote no times of X and Y."""
+    """What an entry needs of the evidence."""
 
     outcome: _Outcome
     x_ns: float | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 #: Variables of the caller that would be the job's: each process is given its own.
 OURS = (
-    "LAGOM_MODE", "LAGOM_CONFIG", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY",
+    "LAGOM_MODE", "LAGOM_CONFIG", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY",
     "LAGOM_CONTROLLER", "LAGOM_LAUNCHER",
 )  # fmt: skip
 PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")

@@ -74,8 +74,7 @@ def arms_of_search(run: RunRecord) -> Iterator[ArmWish]:
     """
     if run.outcome is None:
         return
-    # records of an earlier lagom hold an outcome of log schema 1, which says the same by the same names
-    outcome = journal.Outcome.model_validate({**run.outcome, "schema_version": journal.SCHEMA})
+    outcome = journal.Outcome.model_validate(run.outcome)
     chosen, proposed = outcome.configs_chosen, outcome.proposed
     if _changes(chosen):
         yield ArmWish(name=run.arm, sites=tuple(_wishes(run.sites, chosen)))

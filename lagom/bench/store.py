@@ -19,7 +19,7 @@ from lagom.errors import LagomError
 from lagom.version import __version__
 
 FILE = "bench.json"
-FORMAT = 2  # in 1, wall times were those of the whole process: what lagom does before and after the job was included
+FORMAT = 2
 
 
 class BadBench(LagomError):
@@ -151,10 +151,16 @@ class TuneRecord(BaseModel):
     seed: int = 0
 
 
-class BenchRecord(BaseModel):
-    """The whole file."""
+class RecordFormat(BaseModel):
+    """Of a file, what is read before anything else of it."""
 
     model_config = ConfigDict(extra="ignore")
+    format: int
+
+
+class BenchRecord(RecordFormat):
+    """The whole file."""
+
     format: int = FORMAT
     lagom: str = __version__
     command: list[str]
@@ -162,7 +168,7 @@ class BenchRecord(BaseModel):
     metric: str = ""
     higher_is_better: bool = False
     communicators: int = 1
-    environ: dict[str, str] | None = None  # of what makes another job of the command; None: not known, of an older file
+    environ: dict[str, str] = Field(default_factory=dict)  # of what makes another job of the command
     runs: list[RunRecord] = Field(default_factory=list)
     tune: TuneRecord | None = None  # of `lagom tune` alone
 
@@ -190,13 +196,10 @@ class Store:
     def _continued(self, request: Request) -> BenchRecord:
         found, key = read_record(self.path), request.key()
         differing = [f"its {name} differs" for name in key if name != "environ" and getattr(found, name) != key[name]]
-        if found.environ is not None and self.record.environ is not None:
-            differing += fingerprint_differences(found.environ, self.record.environ)
+        differing += fingerprint_differences(found.environ, self.record.environ)
         if differing:
             raise self._another(f"holds another benchmark ({'; '.join(differing)})")
-        if found.format < FORMAT and any(run.measure == "wall" for run in found.runs):
-            raise self._another("holds wall times of an earlier lagom, which include lagom's own start and end")
-        return found.model_copy(update={"format": FORMAT})
+        return found
 
     def _another(self, what: str) -> BadBench:
         return BadBench(f"{self.path} {what}; use another folder with --out, or use --fresh to start over.")
@@ -273,7 +276,13 @@ def cannot_be_written(path: Path, error: OSError) -> BadBench:
 def read_record(path: Path) -> BenchRecord:
     """A file of results; raises :class:`BadBench`."""
     try:
-        return BenchRecord.model_validate_json(path.read_bytes())
+        text = path.read_bytes()
+        if (number := RecordFormat.model_validate_json(text).format) != FORMAT:
+            raise BadBench(
+                f"{path} has format {number} and this lagom reads format {FORMAT}; use the version of lagom that wrote "
+                "it, or measure anew with --fresh."
+            )
+        return BenchRecord.model_validate_json(text)
     except OSError as error:
         raise BadBench(f"{path} cannot be read ({error.strerror or error}); make it a file you may read.") from error
     except ValidationError as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REFUSED = 2
 CONFIG_SUFFIX = ".lagom"
-CONFIG_TITLES = (b"lagom-config ", b"lagom-profile ")  # how such a file begins: of this release, of earlier ones
+CONFIG_TITLE = b"lagom-config "  # how such a file begins
 LARGEST_MIB = 4  # of a CSV file: tuners' files have some hundred lines
 EMPTY = "no rule is left to write, so nothing is written: a file without rules is no stand-in for none at all."
 
@@ -114,7 +114,7 @@ def _is_csv(source: str) -> bool:
         return False
     try:
         with open_regular(path) as file:
-            return not file.read(max(map(len, CONFIG_TITLES))).startswith(CONFIG_TITLES)
+            return file.read(len(CONFIG_TITLE)) != CONFIG_TITLE
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); check the path and its permissions.") from error
 
@@ -206,12 +206,10 @@ def _take_rules(source: str, only: Topology | None) -> Taken:
 
 
 def _from_config(path: Path) -> tuple[list[Entry], Picks]:
-    from lagom.config_file import load_config, note_of_age
+    from lagom.config_file import load_config
     from lagom.convert.source import of_sections, picks_beside
 
     saved = load_config(path)
-    if note := note_of_age(path):
-        _say(note)
     for name, value in saved.environment.items():
         _say(f"note: the saved config was measured with {name}={value}; set it yourself where the file is used")
     return of_sections(saved.sections), picks_beside(path)

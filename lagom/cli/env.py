@@ -27,7 +27,6 @@ def env(
         ),
     ] = None,
     settings: Annotated[bool, typer.Option("--settings", help="The table of LAGOM_ variables instead.")] = False,
-    shell: Annotated[bool, typer.Option("--shell", hidden=True, help="No effect: for scripts that have it.")] = False,
 ) -> None:
     """Print one `export` line for use without `lagom run`: eval "$(lagom env)", then start the job as always."""
     if settings:

@@ -27,7 +27,7 @@ from lagom.cli import (
 )
 from lagom.cli.common import flush, is_unwritten, say
 from lagom.cli.help_page import Command
-from lagom.errors import LagomError, UsageError
+from lagom.errors import LagomError
 from lagom.version import __version__, commit_of_build
 
 EXIT_REFUSED = 2
@@ -53,22 +53,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Without a GPU": {"demo": demo.demo},
 }
-#: Commands of earlier versions, and what to use instead.
-MOVED = {
-    "help": "use `lagom COMMAND --help`; `lagom set --help` explains rules, `lagom env --settings` the variables",
-    "explain": "use `lagom report`",
-    "advise": "use `lagom report`; it prints the `lagom bench` line that measures what is not measured yet",
-    "metrics": "use `lagom watch --once --prometheus FILE` (- for standard output) or `lagom watch --grafana`",
-    "plugin-path": "use `lagom env --path`",
-    "import": "use `lagom convert FILE.csv`",
-    "export": "use `lagom convert CONFIG FILE.csv`",
-}
 WITH_JOB_COMMAND = ("run", "bench", "tune")  # their options end where the job's command begins, with or without --
-
-
-def _refuse_moved(context: typer.Context) -> None:
-    name = context.info_name or ""
-    raise UsageError(f"there is no `lagom {name}` any more: {MOVED[name]}.")
 
 
 for _panel, _commands in PANELS.items():
@@ -79,13 +64,6 @@ for _panel, _commands in PANELS.items():
             rich_help_panel=_panel,
             context_settings={"allow_interspersed_args": _name not in WITH_JOB_COMMAND},
         )(_command)
-for _name in MOVED:
-    app.command(
-        _name,
-        hidden=True,
-        add_help_option=False,
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(_refuse_moved)
 
 
 def _show_version(wanted: bool) -> None:

@@ -27,7 +27,7 @@ _PIPE_COLUMNS = 120
 #: Iterations that must look alike before a live job is recorded.
 _SETTLED = 5
 #: Variables that would tune the job, which is profiled under plain NCCL.
-_AS_IT_IS = {"LAGOM_SET": "", "LAGOM_CONFIG": "", "LAGOM_PROFILE": "", "LAGOM_STRATEGY": ""}
+_AS_IT_IS = {"LAGOM_SET": "", "LAGOM_CONFIG": "", "LAGOM_STRATEGY": ""}
 
 
 def profile(

@@ -72,7 +72,6 @@ def report(
             show_default=False,
         ),
     ] = None,
-    old_option: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
 ) -> None:
     """Report on a tuned job: the verdict, then every site, what could not be tuned, and what the next start can change.
 
@@ -80,8 +79,6 @@ def report(
     with their measurement, or with the command that would measure them. Of a saved config: what it does, what speaks
     for it, whether it would be replayed on this machine; exit code 1 if not.
     """
-    if old_option is not None:
-        raise UsageError(f"--profile is called --config now: lagom report --config {old_option}.")
     if what is not None and is_config(what):
         if html or bench or export or megatron or config:
             raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
@@ -135,11 +132,8 @@ def _report_tuning(record: BenchRecord, *, as_json: bool) -> None:
 
 
 def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:
-    from lagom.config_file import note_of_age
     from lagom.report import from_config
 
-    if note := note_of_age(what):
-        print(f"lagom: {note}", file=sys.stderr)
     shown = from_config.build_config_report(what)
     _show(shown, None, None, as_json=as_json, everything=everything)
     raise typer.Exit(1 if shown.fit is not None and shown.fit.refusal else 0)

@@ -63,7 +63,6 @@ def run(
         ),
     ] = None,
     or_tune: Annotated[bool, typer.Option("--or-tune", help="With a saved config: search if it does not fit.")] = False,
-    old_option: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -175,11 +174,6 @@ def run(
 
     if bare:
         raise typer.Exit(run_bare(command, seconds_file))
-    if old_option is not None:
-        raise UsageError(
-            f"--profile is called --config now: lagom run --config {old_option} -- CMD; with --or-tune the job is "
-            "tuned if the saved config does not fit."
-        )
     _check_start(mode, strategy, config)
     pinned = choose_rules(rules, read("LAGOM_SET"))
     for_controller = _controller_options(

@@ -179,7 +179,6 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "LAGOM_STRATEGY": _strategy,
     "LAGOM_SET": _rules,
     "LAGOM_CONFIG": _config,
-    "LAGOM_PROFILE": _config,
     "LAGOM_DIR": _folder,
     "LAGOM_PYTHON": _python,
 }

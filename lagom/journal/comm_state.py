@@ -143,7 +143,7 @@ class CommState:
     program: schema.Program | None = None
     moves: list[schema.Move] = field(default_factory=list)
     outcome: schema.Outcome | None = None
-    phase: schema.Phase | None = None  # of its tuner; None: not recorded, as in a replay or in a log of schema 1
+    phase: schema.Phase | None = None  # of its tuner; None: not recorded, as in a replay
     searches: int = 0  # before this one
     drifts: int = 0
     drift: str = ""  # why it is being learnt again; empty once a program is found

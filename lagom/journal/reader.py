@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds a log and reads it back: whole, or as it grows.
 
-A crash may have torn a line: such lines are skipped and counted. Schema 1 is read too, line by line, as a folder may
-hold jobs of two releases; a log of any other schema is refused in one sentence rather than half understood.
+A crash may have torn a line: such lines are skipped and counted. A log of another schema is refused by its number.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from pydantic import ValidationError
 from lagom.errors import JournalError
 from lagom.files import open_regular, own_file
 from lagom.journal.schema import EVENT, SCHEMA, Base
-from lagom.journal.schema_1 import upgrade
 from lagom.journal.writer import LOG_NAME
 from lagom.records import printable
 
@@ -65,13 +63,13 @@ def parse(line: str, number: int = 0) -> Base | None:
     if not isinstance(data, dict):
         return None
     version = data.get("schema", SCHEMA)
-    if version not in (1, SCHEMA):
+    if version != SCHEMA:
         raise JournalError(
-            f"line {number} has schema {version} and this lagom reads schemas 1 and {SCHEMA}; "
+            f"line {number} has schema {version} and this lagom reads schema {SCHEMA}; "
             "use the version of lagom that wrote the log."
         )
     try:
-        event: Base = EVENT.validate_python(_plain(upgrade(data) if version == 1 else data))
+        event: Base = EVENT.validate_python(_plain(data))
     except ValidationError:
         return None
     return event

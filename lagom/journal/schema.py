@@ -134,7 +134,7 @@ class JobStart(Base):
     rules: tuple[str, ...] = ()
     config: str = ""  # the saved config to be replayed
     headroom: str = ""  # channels built : those of stock
-    pid: int = 0  # of the controller; 0 = there is none, or a lagom wrote this that did not say
+    pid: int = 0  # of the controller; 0 = there is none
     pid_namespace: int = 0  # where that is its number: an inode; 0 = not said
     simulated_clock: bool = False  # a demo: its times and its saved config are of no real job
 

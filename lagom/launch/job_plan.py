@@ -201,14 +201,6 @@ def _remarks(environ: Mapping[str, str], variables: Mapping[str, str], mode: str
     profiler = environ.get(PROFILER, "")
     if profiler and not _is_ours(profiler, Path(variables[TUNER])):
         remarks.append(f"{PROFILER}={profiler} keeps NCCL's one profiler slot: no process-group names, no exact joins.")
-    if environ.get("LAGOM_PROFILE") and not environ.get("LAGOM_CONFIG"):
-        remarks.append(
-            "LAGOM_PROFILE is the old name of LAGOM_CONFIG; it is still read, and starts no search any more."
-        )
-    if mode in ("replay", "replay-or-tune") and "LAGOM_CONFIG" in variables:
-        from lagom.config_file import note_of_age
-
-        remarks += filter(None, [note_of_age(Path(variables["LAGOM_CONFIG"]))])
     if environ.get("LAGOM_CONTROLLER") == "none" and mode in ("replay-or-tune", "tune"):
         remarks.append("LAGOM_CONTROLLER=none: no controller is started, so nothing is tuned or pinned.")
     if "nt=" in variables.get("LAGOM_SET", "") and environ.get("LAGOM_NT") != "1":

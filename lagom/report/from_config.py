@@ -112,7 +112,7 @@ def _answer(outcome: Mapping[str, Any], confirmed: Mapping[str, Any]) -> str:
         return proven
     if confirmed:
         return "It holds the best confirmed configs of a search that did not come to its final A/B."
-    return "It holds no evidence of how its configs were found: written by hand, pinned, or by an older lagom."
+    return "It holds no evidence of how its configs were found: written by hand, or pinned."
 
 
 def _cost(outcome: Mapping[str, Any]) -> str:

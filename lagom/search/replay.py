@@ -18,10 +18,8 @@ from lagom.search.stopping_rule import LIVE, Policy
 _PLAIN = [field.name for field in fields(SearchMove) if field.name not in ("candidate", "incumbent", "ran", "samples")]
 
 
-#: What a move decided. Its sentence is not compared: another release may word it otherwise. A log of schema 1 does not
-#: say all of it; a move without a phase may be one of those.
+#: What a move decided. Its sentence is not compared: another release may word it otherwise.
 DECIDED = ("verdict", "kept", "site", "phase", "knob", "before", "after")
-ALWAYS_KNOWN = ("verdict", "kept", "site")
 
 
 class ReplayMismatch(LagomError):
@@ -65,7 +63,7 @@ def replay(
         again = session.report(_result(logged))
         for name in DECIDED:
             then, now = getattr(logged, name), getattr(again, name)
-            if then != now and (logged.phase or name in ALWAYS_KNOWN):
+            if then != now:
                 raise ReplayMismatch(f"move {logged.number}: the log says {name} {then}, now it is {now}")
     return session
 

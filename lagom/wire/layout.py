@@ -207,7 +207,7 @@ struct lagom_config_section {
     uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64]; struct lagom_plan content;
 };
 struct lagom_config_file {
-    bool has_old_title; struct lagom_fingerprint fingerprint;
+    struct lagom_fingerprint fingerprint;
     uint32_t section_count; struct lagom_config_section *sections;
     uint32_t environment_count; struct lagom_environment environment[48];
 };

@@ -17,7 +17,7 @@ static const char *const variables[] = {
     "LAGOM_JOB_ID",       "LAGOM_SHM_DIR",      "LAGOM_DIR",
     "LAGOM_MODE",         "LAGOM_NT",           "LAGOM_CONTROLLER",
     "LAGOM_CLOCK",        "LAGOM_TIMELINE",     "LAGOM_LOG_LEVEL",
-    "LAGOM_CONFIG", "LAGOM_PROFILE",      "LAGOM_PYTHON",       "TORCHELASTIC_RUN_ID",
+    "LAGOM_CONFIG",       "LAGOM_PYTHON",       "TORCHELASTIC_RUN_ID",
     "MASTER_ADDR",        "MASTER_PORT",        "TORCHELASTIC_RESTART_COUNT",
     "SLURM_JOB_ID",       "SLURM_STEP_ID",      "SLURM_HET_GROUP_ID",
     "SLURM_RESTART_COUNT", "PMIX_NAMESPACE",    "PMI_JOBID",

@@ -87,7 +87,8 @@ static void the_title(void)
     check_refused(1, "lagom-config 2\n", "format 2");
     check_refused(1, "lagom-config 0\n", "format 0");
     check_refused(1, "lagom-config 1 2\n", "too many");
-    CHECK(parse(TITLE) == 0 && !config.has_old_title);
+    check_refused(1, "lagom-profile 1\n", "no saved config");
+    CHECK(parse(TITLE) == 0);
 }
 
 /* What a process tells of its variables. */
@@ -108,21 +109,6 @@ static void the_digest(void)
         CHECK(before[i] == after[i] || (before[i] == 0 && after[i] == lagom_environment_value_digest("4")));
     }
     CHECK_EQUAL(changed, 1);
-}
-
-#define OLD_TITLE "lagom-profile 1\n"
-#define OLD_TITLE_2 "lagom-profile 2\n"
-
-/* Files of earlier releases: version 1 had no environment lines. */
-static void the_old_title(void)
-{
-    CHECK(parse(OLD_TITLE) == 0 && config.has_old_title);
-    CHECK(parse(OLD_TITLE_2 "environment NCCL_MIN_NCHANNELS 32\n") == 0 && config.has_old_title);
-    CHECK_EQUAL(config.environment_count, 1);
-    check_refused(2, OLD_TITLE "environment NCCL_MIN_NCHANNELS 32\n", "no word of a saved config");
-    check_refused(1, "lagom-profile one\n", "no saved config");
-    check_refused(1, "lagom-profile 3\n", "format 3");
-    check_refused(1, "lagom-profile 0\n", "format 0");
 }
 
 static void the_fingerprint(void)
@@ -409,7 +395,6 @@ int main(void)
 {
     RUN(the_whole_format_is_read);
     RUN(the_title);
-    RUN(the_old_title);
     RUN(the_digest);
     RUN(the_fingerprint);
     RUN(the_environment);

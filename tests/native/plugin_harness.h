@@ -112,7 +112,7 @@ static char case_folder[64];
 
 static inline void fresh_environment(void)
 {
-    static const char *const names[] = {"LAGOM_MODE",  "LAGOM_CONFIG",    "LAGOM_PROFILE",    "LAGOM_NT", "LAGOM_PYTHON",
+    static const char *const names[] = {"LAGOM_MODE",  "LAGOM_CONFIG",    "LAGOM_NT",         "LAGOM_PYTHON",
                                         "LAGOM_CLOCK", "LAGOM_LOG_LEVEL", "LAGOM_SET",        "LAGOM_STRATEGY",
                                         "NCCL_HOSTID", "WORLD_SIZE",      "LOCAL_WORLD_SIZE", "NCCL_P2P_DISABLE",
                                         "LAGOM_HEADROOM"};

@@ -251,7 +251,7 @@ static void no_section_for_this_communicator(void)
     CHECK(context == NULL);
 }
 
-/* LAGOM_CONFIG alone never starts a search, and LAGOM_PROFILE, its old name, neither. */
+/* LAGOM_CONFIG alone never starts a search. */
 static void auto_never_tunes_instead(void)
 {
     setenv("WORLD_SIZE", "16", 1);
@@ -261,15 +261,6 @@ static void auto_never_tunes_instead(void)
     refused("auto", "this job has 16; NCCL chooses", false);
     CHECK_EQUAL(map_region()->processes[0].saved_config, LAGOM_SAVED_CONFIG_OTHER_RANKS);
     CHECK_TEXT(map_region()->processes[0].refusal.here, "16");
-}
-
-static void the_old_name_is_read(void)
-{
-    write_config(good_config);
-    unsetenv("LAGOM_CONFIG");
-    setenv("LAGOM_PROFILE", config_path, 1);
-    setenv("WORLD_SIZE", "16", 1);
-    refused("auto", "made for 2 ranks, this job has 16", false);
 }
 
 /* Ranks with different saved configs: the plan of one is not the other's, nobody starts. */
@@ -309,7 +300,6 @@ int main(void)
     failures += RUN(another_gpu);
     failures += RUN(without_peer_access);
     failures += RUN(replay_or_tune_with_a_config_that_does_not_fit) + RUN(auto_never_tunes_instead);
-    failures += RUN(the_old_name_is_read);
     failures += RUN(replay_or_tune_without_a_controller);
     failures += RUN(no_section_for_this_communicator);
     failures += RUN(configs_that_differ);

@@ -161,7 +161,6 @@ ALONE = {
     "in force": ({"LAGOM_CONFIG": "fits"}, ("plan: replay saved config fits, no search; in force once every rank",)),
     "refused": ({"LAGOM_CONFIG": "not"}, ("saved config refused: made for 16 ranks, this job has 2; NCCL chooses",)),
     "no file": ({"LAGOM_CONFIG": "gone"}, ("saved config refused: the saved config gone is not a readable file",)),
-    "old name": ({"LAGOM_PROFILE": "fits"}, ("LAGOM_PROFILE is the old name of LAGOM_CONFIG", "plan: replay saved")),
     "off": ({"LAGOM_MODE": "off"}, ()),
 }
 

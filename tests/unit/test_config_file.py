@@ -10,14 +10,12 @@ import pytest
 import lagom
 from lagom import environment
 from lagom.config_file import (
-    TITLE,
     BadConfig,
     Fingerprint,
     SavedConfig,
     Section,
     check_config,
     load_config,
-    note_of_age,
     read_evidence,
     save_config,
 )
@@ -29,20 +27,6 @@ from lagom.wire.plan import NO_LIMIT, Rule, format_rule, parse_rule
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = Section(8, 1, 0, rules=(Rule(None, 1 << 20, NO_LIMIT, CommConfig(channels=28)),))
-
-
-@pytest.mark.parametrize(
-    ("title", "environment_line"), [("lagom-profile 1", ""), ("lagom-profile 2", 'environment NCCL_ALGO "RING"\n')]
-)
-def test_a_file_of_an_earlier_lagom_is_read_with_a_note_and_written_as_one_of_this(
-    title: str, environment_line: str, tmp_path: Path
-) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    old.write_text(f"{title}\nfingerprint ranks 8\n{environment_line}communicator ranks=8 nodes=1 ordinal=0\nend\n")
-    assert note_of_age(old) == f"{old} is a saved config of an earlier lagom; it is still read."
-    save_config(load_config(old), new)
-    assert new.read_text() == old.read_text().replace(title, TITLE)
-    assert note_of_age(new) == note_of_age(tmp_path / "none") == ""
 
 
 def test_environment_and_evidence_are_read_back_by_the_plugins_reader(tmp_path: Path) -> None:
@@ -130,7 +114,9 @@ def test_a_damaged_saved_config_is_refused_with_its_line_and_nothing_leaks(tmp_p
     ("text", "reason"),
     [
         ("junk\n", 'line 1: this is no saved config: it does not begin with "lagom-config 1".'),
-        ("lagom-profile x\n", 'it does not begin with "lagom-config 1".'),
+        ("lagom-profile 1\n", 'line 1: this is no saved config: it does not begin with "lagom-config 1".'),
+        ("lagom-config x\n", 'it does not begin with "lagom-config 1".'),
+        ("lagom-config 0\n", "line 1: this is a saved config of format 0, and this Lagom reads 1; write it anew."),
         ("lagom-config 2\n", "line 1: this is a saved config of format 2, and this Lagom reads 1; write it anew."),
         ("", "this is no saved config: it is empty"),
     ],

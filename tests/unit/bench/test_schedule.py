@@ -110,19 +110,12 @@ def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch:
         Store(Request(("train",), asked.arms, tmp_path, environ={"LAGOM_NT": "1"}))
 
 
-@pytest.mark.parametrize("measure", ["wall", "calls"])
-def test_wall_times_of_an_earlier_lagom_are_not_mixed_with_those_of_this_one(tmp_path: Path, measure: str) -> None:
-    """Format 1 held lagom's own start and end in them; what it measured otherwise is gone on with."""
-    asked = Request(("train",), parse_arms(["off"]), tmp_path)
-    record = Store(asked).record
-    record.format = 1
-    record.runs.append(RunRecord(kind="process", arm="off", value=1.0, measure=measure))
-    (tmp_path / "bench.json").write_text(record.model_dump_json())
-    if measure == "wall":
-        with pytest.raises(BadBench, match="wall times of an earlier lagom"):
-            Store(asked)
-    else:
-        assert Store(asked).record.format == 2
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_record_of_another_format_is_refused_by_its_number(tmp_path: Path, number: int) -> None:
+    """Even if the rest of it could not be read."""
+    (tmp_path / "bench.json").write_text(f'{{"format": {number}}}')
+    with pytest.raises(BadBench, match=rf"json has format {number} and this lagom reads format 2; use the version of"):
+        Store(Request(("train",), parse_arms(["off"]), tmp_path))
 
 
 def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from benchmarks.matrix import __main__ as matrix
 from benchmarks.matrix import compared, foreign_jobs, numerics, replay_check, single_runs, sweep
 from benchmarks.matrix.place import JOBS, Place
-from benchmarks.matrix.results_file import OtherSetup, Results, definition
+from benchmarks.matrix.results_file import OtherSetup, Results
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
 from lagom.bench.arm_words import Kind, parse_arms
@@ -160,11 +159,6 @@ def test_the_same_setup_goes_on_and_a_row_defined_anew_is_measured_anew(
     assert kept["rows"]["a"]["seconds"] == 5.0
     again.put(other, {"complete": True}, 5.0)
     assert len(json.loads(out.read_text())["superseded"]) == 1
-
-
-def test_a_kind_that_was_renamed_is_the_same_row() -> None:
-    known = next(row for row in ROWS if row.name == "steady")
-    assert definition({**asdict(known), "kind": "steady"}) == definition(asdict(known))
 
 
 def test_numerics_are_judged_by_what_two_stock_settings_do() -> None:

@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 from lagom.bench.arm_words import BARE, TUNERS, VALUED
 from lagom.cli.help_page import PAGES
-from lagom.cli.main import MOVED, PANELS, app
+from lagom.cli.main import PANELS, app
 from lagom.settings import BY_NAME
-from tests.forked_commands import lagom
 
 RUNNER = CliRunner(env={"COLUMNS": "160"})
 GROUP: Any = typer.main.get_command(app)
@@ -125,17 +124,6 @@ def test_what_a_page_refers_to_is_there(name: str) -> None:
 def test_every_command_stands_in_a_panel_of_the_first_screen() -> None:
     output = RUNNER.invoke(app, ["--help"]).output
     assert re.findall(r"─ (.*?) ─", output) == ["Options", *PANELS]
-    assert not any(f"│ {name} " in output for name in MOVED)
-
-
-@pytest.mark.parametrize("name", MOVED)
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("file.csv", "--some", "option")])
-def test_a_command_that_moved_says_where_in_one_sentence(name: str, arguments: tuple[str, ...]) -> None:
-    done = lagom(name, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"lagom: there is no `lagom {name}` any more: {MOVED[name]}.\n"
-    for command in re.findall(r"`lagom ([a-z]+)", MOVED[name]):
-        assert command in COMMANDS
 
 
 def test_each_arm_of_a_benchmark_is_explained_on_a_line_that_80_columns_hold() -> None:

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[3]
 FROZEN = {
     "LAGOM_MODE": "auto",
     "LAGOM_CONFIG": "",
-    "LAGOM_PROFILE": "",
     "LAGOM_DIR": "./lagom-<job>",
     "LAGOM_JOB_ID": "",
     "LAGOM_STRATEGY": "auto",

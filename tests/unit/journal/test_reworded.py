@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing is decided by a sentence: a log in which every one is worded otherwise gives the same reports, the same watch
-and the same replay. And logs and files of the last release that decided by sentences are read."""
+and the same replay."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from collections.abc import Iterable
@@ -33,14 +32,8 @@ from lagom.watch.snapshot import NodeSnapshot
 from lagom.wire.config_refusal import ConfigRefusal
 from tests.unit.watch.pictures import group, region, slot
 
-#: The last log of schema 1, of 23 November 2026 (commit 792720d): two virtual ranks, a search of three seconds.
-SCHEMA_1 = Path(__file__).resolve().parents[2] / "data" / "schema_1"
 PLUGIN = Path("/opt/lagom/_lib/libnccl-tuner-lagom.so")
 SENTENCES = {"reason", "text", "remark"}
-
-
-def lines_of_schema_1() -> list[str]:
-    return gzip.decompress((SCHEMA_1 / "decisions.jsonl.gz").read_bytes()).decode().splitlines()
 
 
 def events_of(lines: Iterable[str]) -> list[Base]:
@@ -177,85 +170,3 @@ def test_why_a_search_ended_is_the_same_verdict_however_it_is_worded() -> None:
         assert f"search stopped: {words}" in session.outcome.reason
         outcomes.add((session.outcome.verdict, session.outcome.cut_short, session.outcome.reason.replace(words, "")))
     assert len(outcomes) == 1
-
-
-# -- schema 1
-
-
-def test_the_last_log_of_schema_1_is_read_and_its_sentences_become_fields() -> None:
-    events = events_of(lines_of_schema_1())
-    moves = [event for event in events if isinstance(event, journal.Move)]
-    by_number = {move.number: move for move in moves}
-    assert len(moves) == 34
-    assert (by_number[2].phase, by_number[2].kept, by_number[2].verdict) == ("floor", False, "worse")
-    grown = by_number[3]
-    assert (grown.kept, grown.knob, grown.before, grown.after) == (True, "channels", 1, 3)
-    chunk = by_number[8]
-    assert (chunk.kept, chunk.knob, chunk.before, chunk.after) == (False, "chunk", 128 << 10, 512 << 10)
-    assert {move.number for move in moves if move.kept} == {3, 10, 11, 15, 29, 34}
-    assert by_number[34].against == "stock"
-    assert verdict_of(RunState(events)) == "improved"
-    end = events[-1]
-    assert isinstance(end, journal.JobEnd)
-    assert end.config.endswith("profile.lagom")
-    report = build_report(RunState(events), "here")
-    assert any("kept by #29" in site.evidence for comm in report.communicators for site in comm.sites)
-
-
-def test_a_folder_may_hold_jobs_of_both(written: list[str], tmp_path: Path) -> None:
-    log = tmp_path / journal.LOG_NAME
-    log.write_text("\n".join([*lines_of_schema_1(), *written]) + "\n")
-    state = RunState(journal.read(log))
-    assert state.jobs == 2
-    assert verdict_of(state) == verdict_of(RunState(events_of(written)))
-    log.write_text("\n".join([*written, *lines_of_schema_1()]) + "\n")
-    assert verdict_of(RunState(journal.read(log))) == "improved"
-
-
-@pytest.mark.parametrize(
-    ("reason", "cause"),
-    [
-        (
-            "the controller (pid 7) was killed by SIGKILL; the job goes on with what was agreed so far",
-            "controller_died",
-        ),
-        ("the controller (pid 7) ended with 1: no room; the job goes on with what was agreed so far", ""),
-        ("the communicator spans 2 nodes, which is not tuned yet", "several_nodes"),
-        (
-            "profile not replayed, NCCL runs stock: the profile was made for NCCL 22809 and this is 23007",
-            "config_refused",
-        ),
-        ("the profile is for another job: not one iteration of its program (3 calls) came up", "other_program"),
-        ("one of its ranks is registered twice", ""),
-    ],
-)
-def test_why_something_was_not_tuned_by_schema_1(reason: str, cause: str) -> None:
-    event = parse(json.dumps({"schema": 1, "t": 0, "event": "standing_aside", "reason": reason}))
-    assert isinstance(event, journal.Passthrough)
-    assert event.cause == cause
-    assert is_death_note(event) == (cause == "controller_died")
-
-
-def test_only_schema_1_is_read_by_its_sentences() -> None:
-    said = {
-        "t": 0,
-        "event": "move",
-        "communicator": 0,
-        "number": 1,
-        "purpose": "trial",
-        "candidate": [],
-        "verdict": "tie",
-    }
-    said["reason"] = "site 0: channels 1 to 2: kept, Z ties"
-    assert [getattr(parse(json.dumps({"schema": version, **said})), "kept", None) for version in (1, 2)] == [
-        True,
-        False,
-    ]
-
-
-def test_a_saved_config_of_the_last_release_is_read() -> None:
-    from lagom import load_config
-
-    saved = load_config(SCHEMA_1 / "profile.lagom")
-    assert saved.fingerprint.ranks == 2
-    assert len(saved.sections) == 1

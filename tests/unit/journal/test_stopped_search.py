@@ -109,7 +109,7 @@ def test_everybody_says_it_alike() -> None:
 
 
 def test_a_log_that_names_no_best_claims_nothing() -> None:
-    """An older lagom's: some trial was faster, and which one the outcome does not say."""
+    """Some trial was faster, and which one the outcome does not say."""
     faster = journal.Move(
         communicator=0, number=2, purpose="trial", candidate=(FOUND, STOCK), verdict="better",
         reason="", ratio=0.9,

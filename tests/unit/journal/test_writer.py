@@ -34,7 +34,7 @@ def test_a_second_writer_appends(tmp_path: Path) -> None:
 
 def test_after_a_torn_line_a_fresh_one_is_started(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
-    path.write_bytes(b'{"schema":1,"t":0,"event":"note","te')
+    path.write_bytes(b'{"schema":2,"t":0,"event":"note","te')
     with Journal(path) as journal:
         journal.write(Note(text="after the crash"))
     damaged: list[int] = []

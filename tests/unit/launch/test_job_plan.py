@@ -109,19 +109,12 @@ def test_pinned_rules_and_strategy_reach_the_job(tmp_path: Path) -> None:
 
 def test_a_saved_config_never_starts_a_search_unless_that_is_asked_for() -> None:
     named = {"LAGOM_CONFIG": "/a/config.lagom"}
-    for environ in (named, {"LAGOM_PROFILE": "/a/config.lagom"}):
-        plan = plan_job(JobOptions(), environ, PLUGIN)
-        assert (plan.mode, plan.tunes, str(plan.config)) == ("replay", False, "/a/config.lagom")
-        assert plan.variables["LAGOM_CONFIG"] == "/a/config.lagom", "so that no rank notes the old name again"
-        assert any("old name" in remark for remark in plan.remarks) == ("LAGOM_PROFILE" in environ)
+    plan = plan_job(JobOptions(), named, PLUGIN)
+    assert (plan.mode, plan.tunes, str(plan.config)) == ("replay", False, "/a/config.lagom")
+    assert plan.variables["LAGOM_CONFIG"] == "/a/config.lagom"
     assert plan_job(JobOptions(or_tune=True), named, PLUGIN).mode == "replay-or-tune"
     assert plan_job(JobOptions(), {**named, "LAGOM_MODE": "replay-or-tune"}, PLUGIN).mode == "replay-or-tune"
     with pytest.raises(UsageError, match="needs a saved config"):
         plan_job(JobOptions(or_tune=True), {}, PLUGIN)
     with pytest.raises(UsageError, match="mode tune does not"):
         plan_job(JobOptions(mode="tune", or_tune=True), named, PLUGIN)
-
-
-def test_the_new_name_of_the_variable_wins() -> None:
-    plan = plan_job(JobOptions(), {"LAGOM_CONFIG": "/new", "LAGOM_PROFILE": "/old"}, PLUGIN)
-    assert plan.variables["LAGOM_CONFIG"] == "/new"

@@ -53,8 +53,8 @@ def test_a_look_changes_nothing_and_takes_no_lock(shm: Path) -> None:
     ("content", "said"),
     [
         ("root:x:0:0\n", "is no decision log of lagom"),
-        ('{"schema": 1, "t": 1.0, "event": "job_start", "jo\n', "is no decision log of lagom"),
-        ('{"schema": 1, "t": 1.0, "event": "note", "text": "hello"}\n', "does not say where its job runs"),
+        ('{"schema": 2, "t": 1.0, "event": "job_start", "jo\n', "is no decision log of lagom"),
+        ('{"schema": 2, "t": 1.0, "event": "note", "text": "hello"}\n', "does not say where its job runs"),
         ("", "does not say where its job runs"),
         ('{"schema": 999, "t": 1.0, "event": "job_start"}\n', "schema 999"),
     ],
