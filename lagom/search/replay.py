@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from itertools import zip_longest
 from typing import Any
 
 from lagom.errors import LagomError
@@ -22,6 +21,8 @@ _PLAIN = [field.name for field in fields(SearchMove) if field.name not in ("cand
 #: say all of it; a move without a phase may be one of those.
 DECIDED = ("verdict", "kept", "site", "phase", "knob", "before", "after")
 ALWAYS_KNOWN = ("verdict", "kept", "site")
+#: After the last move of a log: a limit ended the search there.
+LIMIT = "limit"
 
 
 class ReplayMismatch(LagomError):
@@ -44,35 +45,34 @@ def replay(
     log = list(moves)
     candidates = [move.candidate for move in log if move.phase == CANDIDATE]
     session = TuningSession(strategy, problem, policy, candidates=candidates)
-    for logged, following in zip_longest(log, log[1:]):
+    purposes_after = [*(move.purpose for move in log[1:]), LIMIT if cut_short else ""]
+    for logged, after in zip(log, purposes_after, strict=False):  # of an empty log the second is longer
         request = session.request()
-        if request is None or (request.candidate, request.incumbent, request.purpose) != (
-            logged.ran or logged.candidate,
-            logged.incumbent,
-            logged.purpose,
-        ):
+        wanted = request and (request.candidate, request.incumbent, request.purpose)
+        if wanted != (logged.ran or logged.candidate, logged.incumbent, logged.purpose):
             raise ReplayMismatch(
                 f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
             )
-        if logged.purpose != "final" and _is_last_of_search(following, cut_short):
-            session.wrap_up("stopped where the log stopped")  # of no effect if the strategy had its answer anyway
-        if following is None and cut_short:
-            session.set_time_left(0.0, "stopped where the log stopped")  # no final A/B after its last window
-        if logged.purpose == "trial" and (following is None or following.purpose != "confirm"):
-            session.skip_proof()
-        if logged.verdict in ("confirmed", "rejected") and logged.samples:
-            session.end_test()  # of no effect unless a time limit ended it before its next look
-        again = session.report(_result(logged))
-        for name in DECIDED:
+        repeat_limits(session, logged, after)
+        again = session.report(WindowResult(logged.samples, logged.discarded, logged.ended_early, logged.iterations))
+        for name in DECIDED if logged.phase else ALWAYS_KNOWN:
             then, now = getattr(logged, name), getattr(again, name)
-            if then != now and (logged.phase or name in ALWAYS_KNOWN):
+            if then != now:
                 raise ReplayMismatch(f"move {logged.number}: the log says {name} {then}, now it is {now}")
     return session
 
 
-def _is_last_of_search(following: SearchMove | None, cut_short: bool) -> bool:
-    """Whether the search ended with the move before ``following``: with a final A/B, or with what was proven."""
-    return cut_short if following is None else following.purpose == "final"
+def repeat_limits(session: TuningSession, logged: SearchMove, after: str) -> None:
+    """The limits of time that the logged run met at this move. A session sees no clock: what came ``after``, the
+    purpose of the next move or :data:`LIMIT`, shows them."""
+    if logged.purpose != "final" and after in ("final", LIMIT):
+        session.wrap_up("stopped where the log stopped")  # of no effect if the strategy had its answer anyway
+    if after == LIMIT:
+        session.set_time_left(0.0, "stopped where the log stopped")  # no final A/B after its last window
+    if logged.purpose == "trial" and after != "confirm":
+        session.skip_proof()
+    if logged.verdict in ("confirmed", "rejected") and logged.samples:
+        session.end_test()  # of no effect unless a time limit ended it before its next look
 
 
 def moves_of(events: Iterable[Any]) -> list[SearchMove]:
@@ -94,7 +94,3 @@ def _move(event: Any) -> SearchMove:
 
 def _assignment(configs: Iterable[Any]) -> Assignment:
     return Assignment(tuple(record.config() for record in configs))
-
-
-def _result(logged: SearchMove) -> WindowResult:
-    return WindowResult(logged.samples, logged.discarded, logged.ended_early, logged.iterations)
