@@ -123,7 +123,6 @@ def model_of(problem: Problem, program: IterationModel | None = None) -> CostMod
     sites = problem.sites
     own = {(pick.algorithm, pick.protocol) for pick in problem.stock}
     usable = {(Algorithm(a), Protocol(p)) for pairs in problem.usable for a, p in pairs}
-    nc = [pick.channels or problem.channels_ceiling for pick in problem.stock]
     chunk = [pick.chunk_bytes or problem.chunk_ceiling for pick in problem.stock]
     return CostModel(
         contexts=tuple(site.context for site in sites),
@@ -131,7 +130,9 @@ def model_of(problem: Problem, program: IterationModel | None = None) -> CostMod
         passes=np.array([equations.MEMORY_PASSES.get(site.function, 2.0) for site in sites]),
         calls=np.array([float(max(1, site.calls_per_iteration)) for site in sites]),
         stock=Resources(
-            np.array([nc], dtype=float), np.array([chunk], dtype=float), np.zeros((1, len(sites)), dtype=np.intp)
+            np.array([problem.stock_channels], dtype=float),
+            np.array([chunk], dtype=float),
+            np.zeros((1, len(sites)), dtype=np.intp),
         ),
         pairs=tuple(sorted(usable - own)),
         nc_ceiling=float(problem.channels_ceiling),
