@@ -57,8 +57,6 @@ KNOWN_COMPLEX = {
     "lagom/report/tuning_figures.py: draw_path",
     "lagom/report/tuning_kernels.py: _patterns",
     "lagom/search/session.py: TuningSession._settle",
-    "lagom/sim/simulated_trace.py: _Simulated.__init__",
-    "lagom/sim/simulator.py: Simulator.__init__",
     "lagom/timeline/job_profile.py: profile",
     "lagom/timeline/join.py: _Work._tell_apart",
     "lagom/timeline/kineto.py: _table",

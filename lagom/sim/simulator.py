@@ -99,10 +99,10 @@ class Simulator:
         self._groups_simulated = [GroupSimulator(group, machine) for group in self.groups]
         self._runs: dict[Assignment, Iteration] = {}
         self._op_runs: dict[tuple[CommConfig, ...], Iteration] = {}
-        self._call_of = {c.site: c for g in self.groups for c in g.collectives}
+        self._ops = tuple(c for g in self.groups for _ in range(g.repeats) for c in g.collectives)
+        self._call_of = {op.site: op for op in self._ops}
         for call in self._call_of.values():
             transfer(machine, call, self.applied(STOCK, call.function))  # refuses what this machine cannot connect
-        self._ops = tuple(c for g in self.groups for _ in range(g.repeats) for c in g.collectives)
 
     # --- what is to be tuned --------------------------------------------------------------------------------------
 
