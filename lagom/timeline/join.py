@@ -13,7 +13,7 @@ kernel starts before its call was made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -155,15 +155,14 @@ class _Work:
         """Streams against communicators: a pair that is the only one possible for both is taken, until none is left."""
         of_kernel, slots = self.table.stream[kernels], list(slots)
         streams = {int(one): kernels[of_kernel == one] for one in np.unique(of_kernel)}
-        while streams and slots:
+        while True:
             fits = {
                 (stream, slot): placed
                 for stream, mine in streams.items()
                 for slot in slots
                 if isinstance(placed := self._try(mine, slot, function), _Placed)
             }
-            sole = [pair for pair in fits if sum(pair[0] == one for one, _ in fits) == 1]
-            sole = [pair for pair in sole if sum(pair[1] == slot for _, slot in fits) == 1]
+            sole = sole_pairs(fits)
             if not sole:
                 break
             for stream, slot in sole:
@@ -216,6 +215,12 @@ class _Work:
         joined = sum(int(used.sum()) for used in self.used.values())
         total = sum(records.size for records in self.calls.values())
         return Join(self.call, self.slot, self.exact, self.by_order, joined, total - joined, dict(self.reasons))
+
+
+def sole_pairs(possible: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those of the pairs of which each side is in no other."""
+    ones, others = Counter(one for one, _ in possible), Counter(other for _, other in possible)
+    return [(one, other) for one, other in possible if ones[one] == others[other] == 1]
 
 
 def _times(records: NDArray[Any]) -> NDArray[np.int64]:
