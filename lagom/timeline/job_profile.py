@@ -111,6 +111,10 @@ class Profile:
         return self.coverage.tier != NCCL_ALONE
 
     @property
+    def has_communication(self) -> bool:
+        return bool(self.own_x) or any(rank.table.is_communication.any() for rank in self.ranks)
+
+    @property
     def rank(self) -> RankTimeline:
         """The rank shown."""
         return self.ranks[self.shown]
