@@ -49,7 +49,6 @@ KNOWN_COMPLEX = {
 }
 KNOWN_TWICE = {
     "Entry",
-    "Phase",
     "Plan",
     "Speedup",
     "Trial",
