@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lagom.atlas.entry import Entry, Found, Key, size_class
+from lagom.atlas.entry import AtlasEntry, Found, Key, size_class
 from lagom.format import format_count
 from lagom.records import STOCK, Assignment, CommConfig, Problem, Site
 from lagom.search import Suggestion
@@ -15,7 +15,9 @@ MOST_DOUBLINGS = 2  # between the size of a site and that of what is known
 MOST_SUGGESTIONS = 2  # each may cost a window
 
 
-def suggest(entries: Iterable[Entry], here: Key, problem: Problem, most: int = MOST_SUGGESTIONS) -> list[Suggestion]:
+def suggest(
+    entries: Iterable[AtlasEntry], here: Key, problem: Problem, most: int = MOST_SUGGESTIONS
+) -> list[Suggestion]:
     """At most ``most`` assignments that are legal for ``problem``, each once, those with the largest speed-up first."""
     fitting = sorted((entry for entry in entries if entry.key.fits(here)), key=lambda entry: -entry.speedup)
     found: dict[Assignment, Suggestion] = {}
@@ -24,7 +26,7 @@ def suggest(entries: Iterable[Entry], here: Key, problem: Problem, most: int = M
     return list(found.values())[:most]
 
 
-def _suggestions(entries: Iterable[Entry], problem: Problem) -> Iterator[Suggestion]:
+def _suggestions(entries: Iterable[AtlasEntry], problem: Problem) -> Iterator[Suggestion]:
     space = Space(problem)
     for entry in entries:
         try:
@@ -50,5 +52,5 @@ def _is_alike(found: Found, site: Site) -> bool:
     return found.function == site.function.word and not contexts_differ
 
 
-def _describe(entry: Entry) -> str:
+def _describe(entry: AtlasEntry) -> str:
     return f"{entry.speedup:.3f}x with {format_count(entry.key.ranks, 'rank')}: {entry.origin}"
