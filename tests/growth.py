@@ -48,7 +48,6 @@ KNOWN_COMPLEX = {
     "lagom/tune/table.py: _cells",
 }
 KNOWN_TWICE = {
-    "Entry",
     "Plan",
     "Speedup",
     "Trial",
