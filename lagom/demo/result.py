@@ -82,12 +82,12 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 def last_page(run: RunState) -> RenderableType:
     """What it came to, and the table of it; none of pinned rules, under which nothing was measured."""
-    table = [] if the_comm(run).pinned else [_Sites(run)]
+    table = [] if the_comm(run).pinned else [_SiteTable(run)]
     return Group(Text(""), Text(verdict(run), style="bold"), *table)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sites:
+class _SiteTable:
     """The table; NCCL's picks, and the times that a change comes from, where there is room for them."""
 
     run: RunState

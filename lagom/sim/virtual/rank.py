@@ -23,10 +23,10 @@ from pathlib import Path
 
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import CallLog, PlanLog
-from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.iteration_timing import Timing, length_alone, timing_of
 from lagom.sim.virtual.nccl import VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.pacing import HostAndGpu, Rendezvous
+from lagom.sim.virtual.process_entry import ProcessEntry
 from lagom.sim.virtual.selection import MAX_CHANNELS, CollectiveCall, nccl_version
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.trace_writer import CALLS_BETWEEN_WAITS, ExtraCall, TraceWriter
