@@ -35,7 +35,8 @@ def _suggestions(entries: Iterable[AtlasEntry], problem: Problem) -> Iterator[Su
             continue
         assignment = space.normal(Assignment(configs))
         if not assignment.is_stock and space.why_illegal(assignment) is None:
-            yield Suggestion(assignment, f"the atlas ({_describe(entry)})")
+            gain, ranks = f"{entry.speedup:.3f}x", format_count(entry.key.ranks, "rank")
+            yield Suggestion(assignment, f"the atlas ({gain} with {ranks}: {entry.origin})")
 
 
 def _config_for(site: Site, found: Iterable[Found]) -> CommConfig:
@@ -50,7 +51,3 @@ def _is_alike(found: Found, site: Site) -> bool:
     """The same function, and not hidden where the other is exposed."""
     contexts_differ = found.context and site.context and found.context != site.context
     return found.function == site.function.word and not contexts_differ
-
-
-def _describe(entry: AtlasEntry) -> str:
-    return f"{entry.speedup:.3f}x with {format_count(entry.key.ranks, 'rank')}: {entry.origin}"

@@ -31,7 +31,8 @@ def convert_rules(entries: Sequence[RuleEntry]) -> Written:
         except UnsupportedRule as error:
             refused.append(replace(entry, why=str(error)))
     taken = [RuleEntry(line.where, line.rule, only=line.only) for line in lines]
-    remarks = (nccl_csv.MISSES, *(_turned(remark) for remark in fallbacks(taken)))
+    here, there = "the other tuner goes on to", "the tuner that reads this goes on to"
+    remarks = (nccl_csv.MISSES, *(remark.replace(here, there) for remark in fallbacks(taken)))
     return Written(nccl_csv.write(lines), len(lines), tuple(refused), remarks)
 
 
@@ -57,8 +58,3 @@ def _check_complete(rule: Rule) -> None:
         raise UnsupportedRule(
             "it leaves algorithm or protocol to NCCL, and the format must name both; say which with --fill ALGO/PROTO"
         )
-
-
-def _turned(remark: str) -> str:
-    """The remark about second choices, seen from the other side."""
-    return remark.replace("the other tuner goes on to", "the tuner that reads this goes on to")

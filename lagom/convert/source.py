@@ -39,13 +39,9 @@ def of_sections(sections: Sequence[Section]) -> list[RuleEntry]:
         if known[0] is section:
             entries += mine
         elif _meaning(known[1]) != _meaning(mine):
-            entries += [_indistinct(entry, _name(known[0])) for entry in mine]
+            size = f"it is for another communicator of the same size as {_name(known[0])}"
+            entries += [replace(entry, why=f"{size}, and the format cannot distinguish them") for entry in mine]
     return entries
-
-
-def _indistinct(entry: RuleEntry, other: str) -> RuleEntry:
-    why = f"it is for another communicator of the same size as {other}, and the format cannot distinguish them"
-    return replace(entry, why=why)
 
 
 def _meaning(entries: Sequence[RuleEntry]) -> list[tuple[Rule | None, str]]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lagom.cost import equations
 from lagom.cost.iteration import IterationModel, LumpedIteration, SimulatedTimes
 from lagom.cost.parameters import Array, Pair, Parameters, decode
-from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
+from lagom.records import Algorithm, Assignment, Problem, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +73,17 @@ class CostModel:
         """
         nc = [[config.channels or 0 for config in assignment.configs] for assignment in assignments]
         chunk = [[config.chunk_bytes or 0 for config in assignment.configs] for assignment in assignments]
-        pair = [[self._place(config) for config in assignment.configs] for assignment in assignments]
+        places: dict[object, int] = {pair: place for place, pair in enumerate(self.pairs, start=1)}
+        pair = [
+            [places.get((config.algorithm, config.protocol), 0) for config in assignment.configs]
+            for assignment in assignments
+        ]
         channels, chunks = np.array(nc, dtype=float), np.array(chunk, dtype=float)
         return Resources(
             np.where(channels > 0, np.minimum(channels, self.nc_ceiling), self.stock.nc),
             np.where(chunks > 0, np.minimum(chunks, self.chunk_ceiling), self.stock.chunk),
             np.array(pair, dtype=np.intp),
         )
-
-    def _place(self, config: CommConfig) -> int:
-        pair = (config.algorithm, config.protocol)
-        return next((place for place, known in enumerate(self.pairs, start=1) if known == pair), 0)
 
     def times(self, theta: Array, resources: Resources) -> Times:
         """Times for parameter sets ``theta`` (q, coordinates) on every window of ``resources``."""

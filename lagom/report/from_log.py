@@ -68,7 +68,10 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
         cost=_cost(comm),
         sites=_sites(comm),
         rules=plan.rules if plan is not None else (),
-        not_tuned=_not_tuned(record, dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
+        not_tuned=(
+            *_counted(record),
+            *(NotTuned("everything here", None, reason) for reason in dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
+        ),
     )
 
 
@@ -145,14 +148,11 @@ def _moved(moves: Sequence[journal.Move]) -> dict[int, frozenset[int]]:
             continue
         stock = (journal.ConfigRecord(),) * len(move.candidate)
         before = [*reversed(points), move.incumbent or stock, stock]
-        changes = (_differing(point, move.candidate) for point in before)
-        found[move.number] = min((sites for sites in changes if sites), key=len, default=frozenset())
+        pairs = (enumerate(zip(point, move.candidate, strict=False)) for point in before)
+        changes = (frozenset(at for at, (old, new) in sites if old != new) for sites in pairs)
+        found[move.number] = min(filter(None, changes), key=len, default=frozenset())
         points[move.candidate] = move.number
     return found
-
-
-def _differing(old: Sequence[journal.ConfigRecord], new: Sequence[journal.ConfigRecord]) -> frozenset[int]:
-    return frozenset(at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
 
 
 def _value(record: journal.ConfigRecord) -> CommConfig:
@@ -215,13 +215,10 @@ _NOTHING = "asked without an algorithm on offer, as for candidates of symmetric 
 _CAPTURED = "a captured choice stands for the life of the graph, so nothing was tried here after the capture"
 
 
-def _not_tuned(record: journal.NotAsked | None, reasons: Iterable[str]) -> tuple[NotTuned, ...]:
+def _counted(record: journal.NotAsked | None) -> list[NotTuned]:
     """Every kind of call that was seen, with its count; kinds that never came are left out."""
-    found = [] if record is None else _counted(record)
-    return (*found, *(NotTuned("everything here", None, reason) for reason in reasons))
-
-
-def _counted(record: journal.NotAsked) -> list[NotTuned]:
+    if record is None:
+        return []
     kinds = [
         ("send/recv and AlltoAll", record.send_recv, _SEND_RECV, _P2P_KNOBS),
         ("symmetric kernels", record.symmetric, _SYMMETRIC, "NCCL_SYM_CTAS, NCCL_WIN_ENABLE=0"),

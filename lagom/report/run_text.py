@@ -189,14 +189,11 @@ def _why(site: SiteReport) -> Iterator[Line]:
     counts = f"{len(good)} kept, {len(configs - good)} not"  # of configs, each once however often it was measured
     yield 4, Text(f"tried: {format_count(len(configs), 'config')}: {counts}")
     for trial in sorted(settled, key=lambda one: one.number):
-        yield 6, Text(_trial(trial), style=_STYLES.get(trial.verdict, ""))
-
-
-def _trial(trial: TriedConfig) -> str:
-    where = "" if trial.iteration is None else f" it {trial.iteration}"
-    together = " (with other sites)" if trial.joint else ""
-    tried = "as NCCL" if trial.config.is_stock else format_config(trial.config)
-    return f"#{trial.number}{where} {tried}{together}: {trial.decision}{_measured(trial)}: {trial.reason}"
+        where = "" if trial.iteration is None else f" it {trial.iteration}"
+        tried = "as NCCL" if trial.config.is_stock else format_config(trial.config)
+        what = f"#{trial.number}{where} {tried}{' (with other sites)' if trial.joint else ''}"
+        text = f"{what}: {trial.decision}{_measured(trial)}: {trial.reason}"
+        yield 6, Text(text, style=_STYLES.get(trial.verdict, ""))
 
 
 def _measured(trial: TriedConfig) -> str:

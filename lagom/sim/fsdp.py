@@ -62,7 +62,7 @@ def _forward(
     machine: MachineModel, shape: Shape, split: Split, layers: int, head: bool, calls: dict[str, Collective]
 ) -> tuple[Segment, ...]:
     copy_out = stream("copy_out", 2.0 * calls["ag_forward"].bytes)
-    layer = _forward_layer(machine, shape, split)
+    layer = attention_forward(machine, shape, split) + mlp_forward(machine, shape, split)
     segments = [_forward_start(shape, split, head, calls)]
     segments.append(
         Segment((ComputeOp(copy_out, -1), *_plain(layer)), (CommOp(calls["ag_forward"], 0),), repeats=layers - 1)
@@ -89,7 +89,7 @@ def _backward(
     ag, rs = calls["ag_backward"], calls["rs_backward"]
     layer = (
         ComputeOp(stream("copy_out", 2.0 * ag.bytes), -1),
-        *_plain(_backward_layer(machine, shape, split)),
+        *_plain(mlp_backward(machine, shape, split) + attention_backward(machine, shape, split)),
         ComputeOp(stream("copy_in", 2.0 * rs.bytes)),
     )
     gather, scatter = CommOp(ag, 0), CommOp(rs, -1)
@@ -115,14 +115,6 @@ def _backward_end(
     embedding = stream("embedding_bwd", 6.0 * split.tokens * shape.hidden)
     root = CommOp(calls["rs_root"], 0)
     return (Segment((ComputeOp(embedding), ComputeOp(optimizer, 1)), (last, root)),)
-
-
-def _forward_layer(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
-    return attention_forward(machine, shape, split) + mlp_forward(machine, shape, split)
-
-
-def _backward_layer(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
-    return mlp_backward(machine, shape, split) + attention_backward(machine, shape, split)
 
 
 def _head_forward(machine: MachineModel, shape: Shape, split: Split) -> Kernels:

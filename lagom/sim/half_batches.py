@@ -172,7 +172,8 @@ def expert_groups(
     groups = [OverlapGroup("ep forward", (_layer(dense, _routed(machine, shape, ranks, half, ""), forward, layers),))]
     if not backward:
         return tuple(groups)
-    dense = attention_backward(machine, shape, half) + _twice(machine, shape, half)
+    shared = _shared(machine, shape, half, "_dgrad") + _shared(machine, shape, half, "_wgrad")
+    dense = attention_backward(machine, shape, half) + shared
     routed = _routed(machine, shape, ranks, half, "_dgrad") + _routed(machine, shape, ranks, half, "_wgrad")
     return (*groups, OverlapGroup("ep backward", (_layer(dense, routed, back, layers),)))
 
@@ -207,10 +208,6 @@ def _shared(machine: MachineModel, shape: Shape, half: Split, suffix: str) -> Ke
         gemm(machine, f"shared_up{suffix}", half.tokens, 2 * width, shape.hidden),
         gemm(machine, f"shared_down{suffix}", half.tokens, shape.hidden, width),
     )
-
-
-def _twice(machine: MachineModel, shape: Shape, half: Split) -> Kernels:
-    return _shared(machine, shape, half, "_dgrad") + _shared(machine, shape, half, "_wgrad")
 
 
 def _experts(shape: Shape) -> Experts:

@@ -177,7 +177,8 @@ class _Work:
         start = self._latest_launch(kernels)
         if (table.bytes[kernels] > 0).all():
             return _by_bytes(table.bytes[kernels], start, records["bytes"].astype(np.int64), _times(records))
-        return _by_count(start, _times(records))
+        offsets = list(range(len(records) - len(start) + 1))  # one to one, in order
+        return _only(offsets, start, _times(records), COUNTS_DIFFER)
 
     def _latest_launch(self, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Until when each kernel may have been launched, by the clock of the calls."""
@@ -251,13 +252,6 @@ def _by_prefix_sums(sizes: NDArray[np.int64], call_sizes: NDArray[np.int64]) -> 
             first[low:high] = begin
             used[begin:end] = True
     return _Placed(first, used)
-
-
-def _by_count(start: NDArray[np.int64], made: NDArray[np.int64]) -> _Placed | str:
-    """One to one, in order, at the only offset at which no kernel starts before its call."""
-    if made.size < start.size:
-        return COUNTS_DIFFER
-    return _only(list(range(made.size - start.size + 1)), start, made, TOO_EARLY)
 
 
 def _only(offsets: list[int], start: NDArray[np.int64], made: NDArray[np.int64], otherwise: str) -> _Placed | str:

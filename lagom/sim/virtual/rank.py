@@ -176,7 +176,7 @@ class Rank:
                 if operations[indices[end]].communicator != communicator:
                     break
                 end += 1
-            self._stamp(indices[at])
+            self._show_time(self.host.stamp(indices[at], len(self.timing.operations)))
             self._dawdle()
             group = [operations[i].collective for i in indices[at:end]]
             launched = self._run(communicator, self.script.shaped(group, self._number))
@@ -196,9 +196,6 @@ class Rank:
         if self.plans is not None:
             self.plans.look(one.comm_id)
         return [item.config for item in launched]
-
-    def _stamp(self, index: int) -> None:
-        self._show_time(self.host.stamp(index, len(self.timing.operations)))
 
     def _show_time(self, now: int) -> None:
         if self.entry:
