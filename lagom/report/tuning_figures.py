@@ -46,7 +46,7 @@ def draw_path(search: CommState) -> Figure | None:
         colour = style.VERDICT.get(verdict, style.FAINT)
         axes.scatter(x[mine], y[mine], s=26, color=colour, label=verdict, zorder=3, lw=0)
     _h_labels(axes, steps, x, y, _ends(axes, steps, x, y))
-    axes.set_title("CommState path")
+    axes.set_title("Search path")
     axes.set_xlabel("communication time X, ms an iteration")
     axes.set_ylabel("compute time Y, ms an iteration")
     axes.legend(loc="best", handlelength=1.0)
