@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lagom.atlas import Entry, Key, key_of
-from lagom.atlas.from_config import found_at
+from lagom.atlas import AtlasEntry, Key, key_of
+from lagom.atlas.entries_of_config import found_at
 from lagom.atlas.sources import ENTRIES, SHIPPED
 from lagom.journal import ConfigRecord, SiteRecord
 from lagom.records import Function, Site
@@ -28,7 +28,7 @@ RESULTS = Path(__file__).parent / "results"
 ONE_NODE = "--standalone"
 
 
-def entries_in(path: Path) -> Iterator[Entry]:
+def entries_in(path: Path) -> Iterator[AtlasEntry]:
     """Those of one file of the matrix."""
     for name, row in json.loads(path.read_text())["rows"].items():
         record = row.get("record") or {}
@@ -40,7 +40,7 @@ def entries_in(path: Path) -> Iterator[Entry]:
                 continue
             searched = zip(run["sites"], outcome["configs_chosen"], strict=False)  # the lightest sites are not
             configs = [(_site(site), ConfigRecord.model_validate(config).config()) for site, config in searched]
-            yield Entry(
+            yield AtlasEntry(
                 key=key,
                 found=found_at(configs),
                 speedup=round(outcome["speedup"], 4),

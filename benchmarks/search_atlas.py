@@ -28,8 +28,8 @@ import numpy as np
 
 from benchmarks.search_table import NO_LIMIT, SHORTEST, WORTH, TableRun, run_one, run_session
 from benchmarks.second_family import SecondLandscape, draw_landscape
-from lagom.atlas import Entry, Found, key_of
-from lagom.atlas.from_config import found_at
+from lagom.atlas import AtlasEntry, Found, key_of
+from lagom.atlas.entries_of_config import found_at
 from lagom.atlas.match import suggest
 from lagom.cost import FittedModel
 from lagom.journal import ConfigRecord
@@ -68,7 +68,7 @@ def other_job(landscape: SecondLandscape, seed: int) -> SecondLandscape:
     return replace(landscape, valleys=valleys, compute=landscape.compute * draw.uniform(0.8, 1.25))
 
 
-def entry_from(strategy: str, landscape: SecondLandscape, noise: float, seed: int) -> Entry | None:
+def entry_from(strategy: str, landscape: SecondLandscape, noise: float, seed: int) -> AtlasEntry | None:
     """What a search without limit proves there."""
     problem = landscape.problem()
     session = TuningSession(make_strategy(strategy, problem, seed, model=FittedModel), problem, seed=seed)
@@ -78,11 +78,11 @@ def entry_from(strategy: str, landscape: SecondLandscape, noise: float, seed: in
         return None
     found = found_at(list(zip(problem.sites, outcome.assignment.configs, strict=True)))
     speedup, low, high = outcome.speedup or 1.0, outcome.speedup_low or 1.0, outcome.speedup_high or 1.0
-    return Entry(key=KEY, found=found, speedup=speedup, low=low, high=high, origin=f"seed {seed}")
+    return AtlasEntry(key=KEY, found=found, speedup=speedup, low=low, high=high, origin=f"seed {seed}")
 
 
 @cache
-def entry_of_kind(strategy: str, kind: str, ceiling: int | None, seed: int) -> tuple[Entry, int] | None:
+def entry_of_kind(strategy: str, kind: str, ceiling: int | None, seed: int) -> tuple[AtlasEntry, int] | None:
     """That of the first other landscape of the kind and ceiling on which something is found, and its ceiling."""
     others = range(FAR + 600 * seed, FAR + 600 * (seed + 1))
     drawn = ((other, *draw_landscape(other)) for other in others)
@@ -94,14 +94,14 @@ def entry_of_kind(strategy: str, kind: str, ceiling: int | None, seed: int) -> t
 
 
 @cache
-def entry_of_machine(strategy: str, seed: int) -> tuple[Entry, int] | None:
+def entry_of_machine(strategy: str, seed: int) -> tuple[AtlasEntry, int] | None:
     """That of another job on the landscape of a seed."""
     landscape, noise = draw_landscape(seed)
     entry = entry_from(strategy, other_job(landscape, seed), noise, FAR + seed)
     return None if entry is None else (entry, landscape.ceiling)
 
 
-def scaled(entry: Entry, then: int, ceiling: int) -> Entry:
+def scaled(entry: AtlasEntry, then: int, ceiling: int) -> AtlasEntry:
     """With channels that are the same share of another ceiling."""
 
     def here(found: Found) -> Found:

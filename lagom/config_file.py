@@ -80,6 +80,12 @@ class Section:
     assignment: Assignment | None = None  # of the program's sites, all of them
     rules: tuple[Rule, ...] = ()
 
+    def calls(self) -> list[tuple[Site, CommConfig]]:
+        """Each call of the program's cycle with its config; empty where only rules were found."""
+        if self.program is None or self.assignment is None:
+            return []
+        return [(self.program.sites[index], self.assignment[index]) for index in self.program.positions]
+
     def lines(self) -> Iterable[str]:
         """The section, without a final newline."""
         name = f' name="{self.name}"' if _writable(self.name) else ""

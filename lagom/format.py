@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 UNKNOWN = "-"
@@ -50,6 +50,11 @@ def format_count(count: int, what: str, plural: str = "") -> str:
     return f"{count} {what if count == 1 else plural or what + 's'}"
 
 
+def format_variables(variables: Mapping[str, str]) -> str:
+    """``A=1 B=2``, as a shell takes it."""
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
 def format_number(value: float, digits: int = 2) -> str:
     """With that many decimals; ``-`` for NaN."""
     return UNKNOWN if math.isnan(value) else f"{value:.{digits}f}"
@@ -75,9 +80,9 @@ def format_rate(value: float | None) -> str:
 # -- times
 
 
-def format_time(ns: float) -> str:
-    """``75.9 ms``, ``12.3 µs``: three significant digits; ``-`` for NaN."""
-    if math.isnan(ns):
+def format_time(ns: float | None) -> str:
+    """``75.9 ms``, ``12.3 µs``: three significant digits; ``-`` where it is not known."""
+    if ns is None or math.isnan(ns):
         return UNKNOWN
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if abs(ns) >= size:

@@ -141,6 +141,11 @@ class Problem:
     usable: tuple[tuple[tuple[int, int], ...], ...] = ()
     chunk_ceiling: int = 2 << 20
 
+    @property
+    def stock_channels(self) -> list[int]:
+        """Channels that NCCL takes at each site, all that it built where that is not known."""
+        return [pick.channels or self.channels_ceiling for pick in self.stock]
+
 
 Choice = Mapping[int, CommConfig]
 """One alternative of a search: configs by site (several sites where they must share one)."""

@@ -143,7 +143,7 @@ def sensitivity() -> dict[str, tuple[float, float]]:
     return {name: (_best_on(name, machine.A40_NVLINK), _best_on(name, measured)) for name in rows}
 
 
-def _best_on(name: str, host: machine.Machine) -> float:
+def _best_on(name: str, host: machine.MachineModel) -> float:
     simulator = Simulator(workloads.TABLE_2[name], host)
     return simulator.run(simulator.stock()).z / oracle(simulator).z
 

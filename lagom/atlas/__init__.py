@@ -7,7 +7,7 @@ that comes with the package, for jobs whose communicators are alike. What it kno
 
 from __future__ import annotations
 
-from lagom.atlas.entry import Entry, Found, Key, key_of, nccl_release, size_class
+from lagom.atlas.entry import AtlasEntry, Found, Key, key_of, nccl_release, size_class
 from lagom.atlas.sources import Atlas, load_atlas
 
-__all__ = ["Atlas", "Entry", "Found", "Key", "key_of", "load_atlas", "nccl_release", "size_class"]
+__all__ = ["Atlas", "AtlasEntry", "Found", "Key", "key_of", "load_atlas", "nccl_release", "size_class"]

@@ -16,7 +16,7 @@ Regime = Literal["hidden", "bound", ""]
 """Of stock's iteration: ``hidden``: X <= Y; ``bound``: X > Y; empty: X or Y was not seen."""
 
 
-class _Stored(BaseModel):
+class _AtlasRecord(BaseModel):
     """Fields that a later lagom adds are passed over."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -26,7 +26,7 @@ Ratio = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 """A speed-up that a file may name."""
 
 
-class Key(_Stored):
+class Key(_AtlasRecord):
     """What must be alike. ``nccl``: major and minor, ``2.30``; what a patch release changes is left to the search to
     find out."""
 
@@ -43,7 +43,7 @@ class Key(_Stored):
         return not regimes_differ and self.model_copy(update={"regime": ""}) == here.model_copy(update={"regime": ""})
 
 
-class Found(_Stored):
+class Found(_AtlasRecord):
     """The config of the calls of one function and size class. ``context``: exposed or hidden, empty if not known."""
 
     function: str
@@ -52,7 +52,7 @@ class Found(_Stored):
     config: ConfigRecord
 
 
-class Entry(_Stored):
+class AtlasEntry(_AtlasRecord):
     """What one search proved. ``speedup`` of the whole iteration over stock, with its 95 % interval; ``origin``: which
     run, for people."""
 

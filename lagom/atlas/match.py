@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lagom.atlas.entry import Entry, Found, Key, size_class
+from lagom.atlas.entry import AtlasEntry, Found, Key, size_class
 from lagom.format import format_count
 from lagom.records import STOCK, Assignment, CommConfig, Problem, Site
 from lagom.search import Suggestion
@@ -15,7 +15,9 @@ MOST_DOUBLINGS = 2  # between the size of a site and that of what is known
 MOST_SUGGESTIONS = 2  # each may cost a window
 
 
-def suggest(entries: Iterable[Entry], here: Key, problem: Problem, most: int = MOST_SUGGESTIONS) -> list[Suggestion]:
+def suggest(
+    entries: Iterable[AtlasEntry], here: Key, problem: Problem, most: int = MOST_SUGGESTIONS
+) -> list[Suggestion]:
     """At most ``most`` assignments that are legal for ``problem``, each once, those with the largest speed-up first."""
     fitting = sorted((entry for entry in entries if entry.key.fits(here)), key=lambda entry: -entry.speedup)
     found: dict[Assignment, Suggestion] = {}
@@ -24,7 +26,7 @@ def suggest(entries: Iterable[Entry], here: Key, problem: Problem, most: int = M
     return list(found.values())[:most]
 
 
-def _suggestions(entries: Iterable[Entry], problem: Problem) -> Iterator[Suggestion]:
+def _suggestions(entries: Iterable[AtlasEntry], problem: Problem) -> Iterator[Suggestion]:
     space = Space(problem)
     for entry in entries:
         try:
@@ -33,7 +35,8 @@ def _suggestions(entries: Iterable[Entry], problem: Problem) -> Iterator[Suggest
             continue
         assignment = space.normal(Assignment(configs))
         if not assignment.is_stock and space.why_illegal(assignment) is None:
-            yield Suggestion(assignment, f"the atlas ({_describe(entry)})")
+            gain, ranks = f"{entry.speedup:.3f}x", format_count(entry.key.ranks, "rank")
+            yield Suggestion(assignment, f"the atlas ({gain} with {ranks}: {entry.origin})")
 
 
 def _config_for(site: Site, found: Iterable[Found]) -> CommConfig:
@@ -48,7 +51,3 @@ def _is_alike(found: Found, site: Site) -> bool:
     """The same function, and not hidden where the other is exposed."""
     contexts_differ = found.context and site.context and found.context != site.context
     return found.function == site.function.word and not contexts_differ
-
-
-def _describe(entry: Entry) -> str:
-    return f"{entry.speedup:.3f}x with {format_count(entry.key.ranks, 'rank')}: {entry.origin}"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from lagom.atlas.entry import Entry
-from lagom.atlas.from_config import entries_of
+from lagom.atlas.entries_of_config import entries_of
+from lagom.atlas.entry import AtlasEntry
 from lagom.config_cache import CachedConfig, ConfigCache
 from lagom.config_file import load_config
 from lagom.errors import LagomError
@@ -18,7 +18,7 @@ from lagom.settings import cache_folder, read
 
 #: Written by ``python -m benchmarks.atlas`` from the results that the repository keeps.
 SHIPPED = Path(__file__).with_name("shipped.json")
-ENTRIES = TypeAdapter(tuple[Entry, ...])
+ENTRIES = TypeAdapter(tuple[AtlasEntry, ...])
 MOST_READ = 200  # of the newest files of the cache: the controller reads them before the job's first call
 
 
@@ -26,13 +26,13 @@ MOST_READ = 200  # of the newest files of the cache: the controller reads them b
 class Atlas:
     """``is_off``: by LAGOM_ATLAS. ``problem``: why the user's cache could not be read; empty = it could."""
 
-    shipped: tuple[Entry, ...] = ()
-    own: tuple[Entry, ...] = ()
+    shipped: tuple[AtlasEntry, ...] = ()
+    own: tuple[AtlasEntry, ...] = ()
     is_off: bool = False
     problem: str = ""
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[AtlasEntry, ...]:
         """All of them, the user's own first."""
         return (*self.own, *self.shipped)
 
@@ -51,12 +51,12 @@ def load_atlas(environ: Mapping[str, str]) -> Atlas:
     return Atlas(read_shipped(), tuple(entry for config in configs for entry in _entries_in(config)))
 
 
-def read_shipped() -> tuple[Entry, ...]:
+def read_shipped() -> tuple[AtlasEntry, ...]:
     """The list of the package."""
     return ENTRIES.validate_json(SHIPPED.read_text())
 
 
-def _entries_in(config: CachedConfig) -> Iterator[Entry]:
+def _entries_in(config: CachedConfig) -> Iterator[AtlasEntry]:
     """One that cannot be read has no entries: `lagom run` says so when the job it is for is started."""
     try:
         yield from entries_of(load_config(config.path), config.origin)

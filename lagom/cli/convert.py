@@ -15,7 +15,7 @@ from lagom.errors import UsageError
 from lagom.files import open_regular, write_named
 
 if TYPE_CHECKING:
-    from lagom.convert import Entry, Taken, Topology
+    from lagom.convert import RuleEntry, Taken, Topology
     from lagom.convert.source import Picks
     from lagom.records import CommConfig
 
@@ -191,7 +191,7 @@ def _write_config(path: Path, taken: Taken, origin: str, topology: Topology | No
 # -- to a CSV file
 
 
-def _from_rules(source: str, only: Topology | None) -> tuple[list[Entry], Picks]:
+def _from_rules(source: str, only: Topology | None) -> tuple[list[RuleEntry], Picks]:
     from lagom.convert.source import of_rules
     from lagom.wire.plan import check_rules, parse_rule
 
@@ -205,7 +205,7 @@ def _take_rules(source: str, only: Topology | None) -> Taken:
     return settle(Reading(_from_rules(source, only)[0]))
 
 
-def _from_config(path: Path) -> tuple[list[Entry], Picks]:
+def _from_config(path: Path) -> tuple[list[RuleEntry], Picks]:
     from lagom.config_file import load_config
     from lagom.convert.source import of_sections, picks_beside
 
@@ -248,7 +248,7 @@ def _is_stale(path: Path, log: Path) -> bool:
         return False  # the saved config is what is wanted
 
 
-def _ready(entries: list[Entry], picks: Picks, given: CommConfig, without: Sequence[str]) -> list[Entry]:
+def _ready(entries: list[RuleEntry], picks: Picks, given: CommConfig, without: Sequence[str]) -> list[RuleEntry]:
     """With the knobs left out that shall be, and algorithm and protocol filled in where they were left to NCCL."""
     from lagom.convert.source import fill, strip
 
@@ -261,7 +261,7 @@ def _ready(entries: list[Entry], picks: Picks, given: CommConfig, without: Seque
     return filled
 
 
-def _write_csv(target: Path | None, entries: Sequence[Entry], *, partial: bool) -> None:
+def _write_csv(target: Path | None, entries: Sequence[RuleEntry], *, partial: bool) -> None:
     from lagom.convert import convert_rules
 
     if target is not None and target.suffix == CONFIG_SUFFIX:
@@ -283,7 +283,7 @@ def _write_csv(target: Path | None, entries: Sequence[Entry], *, partial: bool) 
 # -- what is said
 
 
-def _report(remarks: Sequence[str], refused: Sequence[Entry], *, partial: bool) -> None:
+def _report(remarks: Sequence[str], refused: Sequence[RuleEntry], *, partial: bool) -> None:
     """Remarks, and every refusal by name; exits with an error if there is one and --partial is not given."""
     for remark in remarks:
         _say(f"note: {remark}")

@@ -15,7 +15,7 @@ from lagom.errors import UsageError
 from lagom.files import check_named
 
 if TYPE_CHECKING:
-    from lagom.sim.machine import Machine
+    from lagom.sim.machine import MachineModel
     from lagom.sim.operations import Workload
     from lagom.timeline.kernel_table import KernelTable
     from lagom.timeline.trace_coverage import Calls
@@ -210,7 +210,7 @@ def _tables(
     return _simulated(_machine(simulate), _workload(workload))
 
 
-def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], None, list[KernelTable], str]:
+def _simulated(machine: MachineModel, workload: Workload) -> tuple[list[KernelTable], None, list[KernelTable], str]:
     from lagom.errors import LagomError
     from lagom.sim import Simulator
     from lagom.sim.simulated_trace import build_kernel_table, throttled
@@ -227,7 +227,7 @@ def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable],
     return tables, None, [alone], f"simulated: {workload.name} on {machine.name} ({workload.note})"
 
 
-def _machine(name: str) -> Machine:
+def _machine(name: str) -> MachineModel:
     from lagom.sim import machine
 
     wanted = _plain(name)

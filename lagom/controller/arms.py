@@ -81,7 +81,7 @@ def resolve(wishes: Sequence[ArmWish], problem: Problem, positions: Sequence[int
     ``positions`` are the site of each position of the iteration. An arm that comes out as stock although more was asked
     is left out and named; stock itself is always among the arms.
     """
-    arms, remarks = [Arm("stock", Assignment.stock(len(problem.sites)))], []
+    arms, remarks = {"stock": Arm("stock", Assignment.stock(len(problem.sites)))}, []
     for wish in wishes:
         try:
             found = list(_arms_of(wish, problem, positions))
@@ -89,22 +89,18 @@ def resolve(wishes: Sequence[ArmWish], problem: Problem, positions: Sequence[int
             remarks.append(f"arm {wish.name} is left out: {error}")
             continue
         for arm, asked in found:
-            lost = left_out(asked, problem.knobs)
-            remarks += [f"arm {arm.name}: {sentence}" for sentence in lost]
-            if arm.assignment.is_stock and arm.name != "stock":
-                remarks.append(f"arm {arm.name} is left out: here it is the same as stock")
-            elif wish.cap is not None and (twin := _twin(arm, arms)):
-                if arm.name != twin:
-                    remarks.append(f"arm {arm.name} is left out: here it is the same as {twin}")
-                arms = [replace(one, sweep="") if one.name == twin else one for one in arms]  # asked for by name too
-            elif arm.name not in (one.name for one in arms):
-                arms.append(arm)
-    return arms, list(dict.fromkeys(remarks))
-
-
-def _twin(arm: Arm, others: Sequence[Arm]) -> str:
-    """The arm that sets just what this one sets; empty if there is none. Caps of several origins often are one."""
-    return next((other.name for other in others if other.assignment == arm.assignment), "")
+            remarks += [f"arm {arm.name}: {sentence}" for sentence in left_out(asked, problem.knobs)]
+            # Caps of several origins often are one, and one above what NCCL built is stock.
+            may_be_one = wish.cap is not None or arm.assignment.is_stock
+            twins = [one for one in arms.values() if may_be_one and one.assignment == arm.assignment]
+            if not twins:
+                arms.setdefault(arm.name, arm)
+                continue
+            twin = twins[0]
+            if arm.name != twin.name:
+                remarks.append(f"arm {arm.name} is left out: here it is the same as {twin.name}")
+            arms[twin.name] = replace(twin, sweep="")  # asked for by name too
+    return list(arms.values()), list(dict.fromkeys(remarks))
 
 
 def _arms_of(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> Iterator[tuple[Arm, list[CommConfig]]]:
@@ -114,7 +110,7 @@ def _arms_of(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> Itera
             yield _everywhere(f"{wish.name}={cap}", problem, cap, wish.threads, None, sweep=wish.name)
     elif wish.grid:
         for channels, chunk in _grid(problem):
-            name = _grid_name(wish.name, channels, chunk)
+            name = f"{wish.name}:{CommConfig(channels=channels, chunk_bytes=chunk)}".replace(" ", ",")
             yield _everywhere(name, problem, channels, wish.threads, chunk, sweep=wish.name)
     elif wish.cap is not None:
         yield _everywhere(wish.name, problem, wish.cap, wish.threads, None)
@@ -147,11 +143,7 @@ def _of_wishes(wishes: Sequence[SiteWish], site: Site) -> CommConfig:
 
 def _caps(problem: Problem) -> list[int]:
     """Rungs of the channel ladder below what NCCL takes at some site, highest first."""
-    return [cap for cap in sorted(CHANNELS, reverse=True) if any(cap < own for own in _own_channels(problem))]
-
-
-def _own_channels(problem: Problem) -> list[int]:
-    return [stock.channels or problem.channels_ceiling for stock in problem.stock]
+    return [cap for cap in sorted(CHANNELS, reverse=True) if any(cap < own for own in problem.stock_channels)]
 
 
 def _everywhere(
@@ -160,7 +152,7 @@ def _everywhere(
     """One setting for all sites. A site that is below the cap anyway keeps its own channels."""
     asked = [
         CommConfig(channels=cap if cap is not None and cap < own else None, threads=threads, chunk_bytes=chunk)
-        for own in _own_channels(problem)
+        for own in problem.stock_channels
     ]
     return Arm(name, Assignment(tuple(settable(config, problem.knobs) for config in asked)), sweep), asked
 
@@ -173,10 +165,6 @@ def _grid(problem: Problem) -> list[tuple[int | None, int | None]]:
     points = [point for point in itertools.product([None, *_caps(problem)], chunks) if point != (None, None)]
     step = max(1, -(-len(points) // GRID_LIMIT))
     return points[::step]
-
-
-def _grid_name(name: str, cap: int | None, chunk: int | None) -> str:
-    return f"{name}:{CommConfig(channels=cap, chunk_bytes=chunk)}".replace(" ", ",")
 
 
 # -- saved configs
@@ -195,13 +183,11 @@ def _of_config(path: Path, problem: Problem, positions: Sequence[int]) -> list[C
     ]
     sections = load_config(path).sections
     for section in sections:
-        if section.program is None or section.assignment is None:
-            continue
-        told = [section.program.sites[index] for index in section.program.positions]
-        configs = [section.assignment[index] for index in section.program.positions]
-        turned = _turn([(site.function, site.bytes) for site in told], ours)
+        theirs = section.calls()
+        turned = _turn([(site.function, site.bytes) for site, _ in theirs], ours)
         if turned is not None:
-            return _one_each(configs[turned:] + configs[:turned], positions, len(problem.sites))
+            configs = [config for _, config in theirs[turned:] + theirs[:turned]]
+            return _one_each(configs, positions, len(problem.sites))
     rules = [rule for section in sections for rule in section.rules]
     if not rules:
         raise BadArms(f"no program of {path} is this job's")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from lagom.atlas import Entry, key_of
+from lagom.atlas import AtlasEntry, key_of
 from lagom.atlas.match import suggest
 from lagom.config_file import Section, load_config
 from lagom.controller.pinned_rules import by_first_rule
@@ -45,7 +45,7 @@ def candidates_of(
 
 
 def suggest_from(
-    entries: Sequence[Entry],
+    entries: Sequence[AtlasEntry],
     communicator: CommunicatorView,
     process: ProcessView,
     problem: Problem,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from lagom.controller.monitoring import Monitoring
-from lagom.controller.phase import Phase, Stopped
+from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.publication import Offer, Progress
 from lagom.controller.tuner_state import TunerState
 from lagom.controller.window import standing
@@ -12,7 +12,7 @@ from lagom.search import SearchOutcome
 from lagom.wire.region import Capture
 
 
-class Finalizing(Phase):
+class Finalizing(TunerPhase):
     """Then monitoring; or stopped, where a rank has gone meanwhile."""
 
     name = "finalizing"
@@ -22,7 +22,7 @@ class Finalizing(Phase):
         self._outcome = outcome
         self._offer: Offer | None = None
 
-    def step(self, now: float) -> Phase | None:
+    def step(self, now: float) -> TunerPhase | None:
         state, outcome = self._state, self._outcome
         if state.ranks_have_left():
             self.leave("a rank has left the communicator")

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from lagom.controller.learning import Learning
-from lagom.controller.phase import Phase, Stopped
+from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.pinning import Pinning
 from lagom.journal import Cause
 from lagom.wire.layout import MAX_CALL_RINGS, MAX_PLANS
 from lagom.wire.library import library
 
 
-class Joining(Phase):
+class Joining(TunerPhase):
     """Then learning, or straight to the rules pinned by hand."""
 
     name = "joining"
@@ -19,7 +19,7 @@ class Joining(Phase):
     is_early = True
     reads_rules = True
 
-    def step(self, now: float) -> Phase | None:
+    def step(self, now: float) -> TunerPhase | None:
         state = self._state
         if state.view.node_count != 1:
             reason = f"the communicator spans {state.view.node_count} nodes, which is not tuned yet"
@@ -46,6 +46,6 @@ class Joining(Phase):
         state.slots = {slot.index: slot.process for slot in slots}
         return Pinning(state) if state.rules else Learning(state)
 
-    def _pass_through(self, reason: str, cause: Cause = "") -> Phase:
+    def _pass_through(self, reason: str, cause: Cause = "") -> TunerPhase:
         self._state.events.passthrough(reason, self._state.view, cause=cause)
         return Stopped(self._state, "passthrough")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lagom.controller.contexts import Contexts
 from lagom.controller.measure import Tier
-from lagom.controller.phase import Phase, Stopped
+from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.searching import Searching
 from lagom.controller.session_choice import wants_trace
 from lagom.controller.traced_iteration import traced_iteration
@@ -26,7 +26,7 @@ CALLS_BETWEEN_LOOKS = HISTORY_CALLS // 4
 LATE_SECONDS = 25.0  # before others have their turn (scheduler.py)
 
 
-class Learning(Phase):
+class Learning(TunerPhase):
     """Then searching; or stopped, where `lagom profile` only wanted to look."""
 
     name = "learning"
@@ -68,7 +68,7 @@ class Learning(Phase):
     def _observe_spans(self, process: int, spans: NDArray[Any]) -> None:
         self._state.observations.add_spans(process, self._state.slots, spans)
 
-    def step(self, now: float) -> Phase | None:
+    def step(self, now: float) -> TunerPhase | None:
         state = self._state
         if not (state.may_tune and self._is_time_to_look(now)):
             return None
@@ -136,7 +136,7 @@ class Learning(Phase):
         problem = self._state.observations.problem(tuned, self._state.region.processes(), self._state.options.headroom)
         return Learned(tuned, problem, tier, known.traced)
 
-    def _profiling(self, program: CallProgram, now: float) -> Phase | None:
+    def _profiling(self, program: CallProgram, now: float) -> TunerPhase | None:
         """`lagom profile`: whole iterations as they are, counted from when the timeline is on, or will not come on."""
         state = self._state
         call, timeline = state.history.numbers[-1], state.timeline

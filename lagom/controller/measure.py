@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -261,16 +262,20 @@ def _by_site(collectives: NDArray[Any], records: NDArray[Any], slot: int, sites:
 def _mean(ranks: list[list[Sample]]) -> Sample:
     """The mean iteration of a block, from each rank's samples of it."""
     iterations = list(zip(*ranks, strict=True))
-    x = [min(known) for samples in iterations if (known := [s.x for s in samples if s.x is not None])]
-    y = [max(known) for samples in iterations if (known := [s.y for s in samples if s.y is not None])]
-    by_site = [
-        np.min(known, axis=0)
-        for samples in iterations
-        if (known := [s.x_by_site for s in samples if s.x_by_site is not None])
-    ]
+    x, y, by_site = (
+        _mean_over_ranks(iterations, *how) for how in (("x", np.min), ("y", np.max), ("x_by_site", np.min))
+    )
     return Sample(
         z=float(np.mean([sample.z for rank in ranks for sample in rank])),
-        x=float(np.mean(x)) if x else None,
-        y=float(np.mean(y)) if y else None,
-        x_by_site=tuple(np.mean(by_site, axis=0).tolist()) if by_site else None,
+        x=None if x is None else float(x),
+        y=None if y is None else float(y),
+        x_by_site=None if by_site is None else tuple(by_site.tolist()),
     )
+
+
+def _mean_over_ranks(iterations: list[tuple[Sample, ...]], name: str, combine: Callable[..., Any]) -> Any:
+    """The mean over iterations of what ``combine`` makes of the ranks' times of that name; None where no rank saw
+    any."""
+    seen = [[time for sample in samples if (time := getattr(sample, name)) is not None] for samples in iterations]
+    combined = [combine(times, axis=0) for times in seen if times]
+    return np.mean(combined, axis=0) if combined else None

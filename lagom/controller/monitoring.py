@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lagom.controller.drift import VOTES, DriftDetector
-from lagom.controller.phase import Phase
+from lagom.controller.phase import TunerPhase
 from lagom.controller.tuner_state import TunerState
 from lagom.format import format_percent
 from lagom.wire.views import SlotView
@@ -43,7 +43,7 @@ class SlotSnapshot:
         return cls(time_ns, slot.calls, slot.iterations, slot.active_epoch, slot.suspensions)
 
 
-class Monitoring(Phase):
+class Monitoring(TunerPhase):
     """Nothing is recorded; then learning again, if Z has drifted for long or the program is gone for good."""
 
     name = "monitoring"
@@ -59,7 +59,7 @@ class Monitoring(Phase):
         self._away_since: SlotSnapshot | None = None
         self._looked_at = 0.0
 
-    def step(self, now: float) -> Phase | None:
+    def step(self, now: float) -> TunerPhase | None:
         if now - self._looked_at < LOOK_SECONDS or not self._watches:
             return None
         self._looked_at = now
@@ -119,7 +119,7 @@ class Monitoring(Phase):
             f"(one block scatters by {format_percent(self._drift.sigma)})"
         )
 
-    def _again(self, reason: str, z: float | None) -> Phase:
+    def _again(self, reason: str, z: float | None) -> TunerPhase:
         state = self._state
         state.retunes += 1
         reference = self._drift.reference

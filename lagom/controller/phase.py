@@ -10,7 +10,7 @@ from lagom.controller.tuner_state import TunerState
 from lagom.journal import PhaseName
 
 
-class Phase:
+class TunerPhase:
     """One phase, and what most of them have in common."""
 
     name: ClassVar[PhaseName]
@@ -41,14 +41,14 @@ class Phase:
         for subscription in self._subscriptions:
             subscription.close()
 
-    def step(self, now: float) -> Phase | None:
+    def step(self, now: float) -> TunerPhase | None:
         """Do what can be done now, without waiting; the phase that follows, or None. ``now``: monotonic seconds."""
         return None
 
-    def learn_again(self) -> Phase:
+    def learn_again(self) -> TunerPhase:
         """The phase in which what was learnt is learnt anew."""
         assert self._state.learn is not None
-        learning: Phase = self._state.learn(self._state)
+        learning: TunerPhase = self._state.learn(self._state)
         return learning
 
     def leave(self, reason: str) -> None:
@@ -76,7 +76,7 @@ class Phase:
         return False
 
 
-class Stopped(Phase):
+class Stopped(TunerPhase):
     """Nothing happens any more. ``why``: passthrough (it cannot be tuned), pinned, profiled, or ended."""
 
     name = "stopped"

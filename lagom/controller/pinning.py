@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from lagom.controller.learning import Learning
-from lagom.controller.phase import Phase, Stopped
+from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.pinned_rules import left_out, settable_rules
 from lagom.controller.publication import Offer, Progress
 from lagom.controller.stock_observations import common_knobs
@@ -15,7 +15,7 @@ from lagom.wire.plan import Plan
 PINNED_CALLS = 16
 
 
-class Pinning(Phase):
+class Pinning(TunerPhase):
     """One plan of rules; then pinned, or back to learning where the rules were taken away."""
 
     name = "pinning"
@@ -25,7 +25,7 @@ class Pinning(Phase):
         self._offer: Offer | None = None
         state.record_everything()
 
-    def step(self, now: float) -> Phase | None:
+    def step(self, now: float) -> TunerPhase | None:
         self._offer = self._offer or self._new_offer()
         progress = self._offer.step(now)
         if progress is Progress.PENDING:

@@ -13,7 +13,7 @@ from lagom.atlas.match import MOST_SUGGESTIONS
 from lagom.controller.candidates import candidates_of, suggest_from
 from lagom.controller.finalizing import Finalizing
 from lagom.controller.measure import Tier
-from lagom.controller.phase import Phase, Stopped
+from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.publication import Offer, Progress
 from lagom.controller.record_feed import Subscription
 from lagom.controller.session_choice import chosen_session
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.25
 MOST_CANDIDATES = 4  # each may cost a window
 
 
-class Searching(Phase):
+class Searching(TunerPhase):
     """Then finalizing, stopped (no more plans can be agreed), or learning again."""
 
     name = "searching"
@@ -96,7 +96,7 @@ class Searching(Phase):
         """What is offered to the ranks now."""
         return self._standing if self._window is None else self._window.offer
 
-    def step(self, now: float) -> Phase | None:
+    def step(self, now: float) -> TunerPhase | None:
         if self._state.ranks_have_left():
             self.leave("a rank has left the communicator")
             return Stopped(self._state, "ended")
@@ -161,7 +161,7 @@ class Searching(Phase):
 
     # -- what may be tried, and when
 
-    def _next_window(self, now: float) -> Phase | None:
+    def _next_window(self, now: float) -> TunerPhase | None:
         if self._standing is not None and not self._is_decided(self._standing, now):
             return None
         if not self._state.may_tune:
@@ -238,7 +238,7 @@ class Searching(Phase):
             self.session.stop(f"{MAX_LOST_WINDOWS} windows in a row could not be measured")
         return self.session.request()
 
-    def _begin_anew(self) -> Phase:
+    def _begin_anew(self) -> TunerPhase:
         """Neither this window nor what was found out before it was measured."""
         self._put_off()
         self.session.stop("the times it was measured by are other kernels'")
@@ -253,7 +253,7 @@ class Searching(Phase):
         self._looked_at = now
         return not self._state.captured() and not self._state.is_regular()
 
-    def _wait_it_out(self) -> Phase | None:
+    def _wait_it_out(self) -> TunerPhase | None:
         """Until the iteration comes back, or something else has taken its place."""
         state = self._state
         if self._workload_change is None:

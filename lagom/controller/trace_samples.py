@@ -35,7 +35,7 @@ _KEPT = ("baseline", "better", "tie")
 
 
 @dataclass(slots=True)
-class _Rank:
+class _WatchedRank:
     """The one rank of a communicator that is watched."""
 
     slot: SlotView
@@ -48,7 +48,7 @@ class TraceSamples:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER
-        self._ranks: dict[int, _Rank] = {}  # by communicator, while its search runs
+        self._ranks: dict[int, _WatchedRank] = {}  # by communicator, while its search runs
         self._searching: set[int] = set()
         self._files: dict[int, int] = {}
 
@@ -57,7 +57,7 @@ class TraceSamples:
         if slot.communicator not in self._searching:
             return
         if slot.communicator not in self._ranks:
-            self._ranks[slot.communicator] = _Rank(
+            self._ranks[slot.communicator] = _WatchedRank(
                 slot, Newest(CALL_RECORD, CALLS_KEPT), Newest(KERNEL_SPAN, SPANS_KEPT)
             )
         rank = self._ranks[slot.communicator]

@@ -20,7 +20,7 @@ from lagom.controller.event_log import EventLog
 from lagom.controller.joining import Joining
 from lagom.controller.learning import Learning
 from lagom.controller.options import Options
-from lagom.controller.phase import Phase, Stopped
+from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.pinning import Pinning
 from lagom.controller.timeline_control import TimelineControl
 from lagom.controller.tuner_state import TunerState
@@ -42,7 +42,7 @@ class CommunicatorTuner:
         timeline: TimelineControl | None = None,
     ) -> None:
         self.state = TunerState(region, view, options, events, timeline, learn=Learning)
-        self._phase: Phase = Joining(self.state)
+        self._phase: TunerPhase = Joining(self.state)
         self._told = ("", "", "")
         self._tell_phase()
 
@@ -94,7 +94,7 @@ class CommunicatorTuner:
             self._enter(following)
         self._tell_phase()
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: TunerPhase) -> None:
         self._phase.close()
         self._phase = phase
         self._tell_phase()

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lagom.convert import nccl_csv
-from lagom.convert.entries import Entry, Line, Taken, Topology, UnsupportedRule, Written
+from lagom.convert.entries import Line, RuleEntry, Taken, Topology, UnsupportedRule, Written
 from lagom.convert.rule_coverage import RuleCoverage
 from lagom.convert.rule_order import cut, each_function, fallbacks, same_place, settle
 from lagom.wire.plan import Rule
 
-__all__ = ["Entry", "Taken", "Topology", "Written", "convert_csv", "convert_rules"]
+__all__ = ["RuleEntry", "Taken", "Topology", "Written", "convert_csv", "convert_rules"]
 
 
 def convert_csv(text: str, topology: Topology | None = None) -> Taken:
@@ -20,22 +20,23 @@ def convert_csv(text: str, topology: Topology | None = None) -> Taken:
     return settle(nccl_csv.read(text, topology))
 
 
-def convert_rules(entries: Sequence[Entry]) -> Written:
+def convert_rules(entries: Sequence[RuleEntry]) -> Written:
     """Rules as a CSV file, in their order."""
     lines: list[Line] = []
-    refused: list[Entry] = []
+    refused: list[RuleEntry] = []
     for entry in entries:
         before = [e.rule for e in refused if e.rule is not None and same_place(e.only, entry.only)]
         try:
             lines += _lines(entry, before)
         except UnsupportedRule as error:
             refused.append(replace(entry, why=str(error)))
-    taken = [Entry(line.where, line.rule, only=line.only) for line in lines]
-    remarks = (nccl_csv.MISSES, *(_turned(remark) for remark in fallbacks(taken)))
+    taken = [RuleEntry(line.where, line.rule, only=line.only) for line in lines]
+    here, there = "the other tuner goes on to", "the tuner that reads this goes on to"
+    remarks = (nccl_csv.MISSES, *(remark.replace(here, there) for remark in fallbacks(taken)))
     return Written(nccl_csv.write(lines), len(lines), tuple(refused), remarks)
 
 
-def _lines(entry: Entry, before: list[Rule]) -> list[Line]:
+def _lines(entry: RuleEntry, before: list[Rule]) -> list[Line]:
     """The lines for one rule; raises :class:`UnsupportedRule` if any part of it cannot be expressed."""
     assert entry.rule is not None
     if entry.is_refused:
@@ -57,8 +58,3 @@ def _check_complete(rule: Rule) -> None:
         raise UnsupportedRule(
             "it leaves algorithm or protocol to NCCL, and the format must name both; say which with --fill ALGO/PROTO"
         )
-
-
-def _turned(remark: str) -> str:
-    """The remark about second choices, seen from the other side."""
-    return remark.replace("the other tuner goes on to", "the tuner that reads this goes on to")

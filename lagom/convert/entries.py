@@ -25,7 +25,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RuleEntry:
     """One line of the other format, or one rule of ours. ``where`` names it (``line 7``); ``only``: the one size of
     communicator it is for, None = all. A refused one says ``why``; its rule, if known, still keeps
     its calls from later rules.
@@ -50,7 +50,7 @@ class Reading:
     """A file of the other format, in its order. ``remarks``: what differs, or was left out because it can never match
     here."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[RuleEntry] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
@@ -59,7 +59,7 @@ class Taken:
     """The outcome of an import."""
 
     rules: tuple[Rule, ...]
-    refused: tuple[Entry, ...]
+    refused: tuple[RuleEntry, ...]
     remarks: tuple[str, ...]
 
 
@@ -83,5 +83,5 @@ class Written:
 
     text: str
     lines: int
-    refused: tuple[Entry, ...]
+    refused: tuple[RuleEntry, ...]
     remarks: tuple[str, ...]

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeVar
 
-from lagom.convert.entries import Entry, Line, Reading, Topology, UnsupportedRule
+from lagom.convert.entries import Line, Reading, RuleEntry, Topology, UnsupportedRule
 from lagom.convert.rule_coverage import Interval
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule
@@ -56,7 +56,7 @@ def read(text: str, topology: Topology | None) -> Reading:
         try:
             entry = _entry(f"line {number}", line, topology, reading)
         except UnsupportedRule as error:
-            entry = Entry(f"line {number}", None, str(error))
+            entry = RuleEntry(f"line {number}", None, str(error))
         if entry is not None:
             reading.entries.append(entry)
     if any(not entry.is_refused for entry in reading.entries):
@@ -64,7 +64,7 @@ def read(text: str, topology: Topology | None) -> Reading:
     return reading
 
 
-def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -> Entry | None:
+def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -> RuleEntry | None:
     fields = [field.strip() for field in line.split(",")]
     if not REQUIRED <= len(fields) <= MOST or "" in fields:
         raise UnsupportedRule(
@@ -81,8 +81,8 @@ def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -
             return None
         _no_further_filter(fields)
     except UnsupportedRule as error:
-        return Entry(where, rule, str(error), topology)
-    return Entry(where, rule, only=topology)
+        return RuleEntry(where, rule, str(error), topology)
+    return RuleEntry(where, rule, only=topology)
 
 
 def _rule(fields: list[str], where: str, reading: Reading) -> Rule:

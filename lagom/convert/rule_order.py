@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lagom.convert.entries import Entry, Reading, Taken, Topology
+from lagom.convert.entries import Reading, RuleEntry, Taken, Topology
 from lagom.convert.rule_coverage import Interval, Pair, RuleCoverage, functions_of, pair_of
 from lagom.records import Function
 from lagom.wire.layout import MAX_RULES
@@ -60,7 +60,7 @@ def _cut_one(rule: Rule, refused: RuleCoverage) -> list[Rule]:
 def settle(reading: Reading) -> Taken:
     """The rules of a reading in their order, fit to be put in force; what cannot be is refused by name."""
     rules: list[Rule] = []
-    refused: list[Entry] = []
+    refused: list[RuleEntry] = []
     left = RuleCoverage()  # the calls of what was refused
     for entry in map(_sound, reading.entries):
         together = rules if entry.is_refused else _with(rules, entry, left)
@@ -76,7 +76,7 @@ def settle(reading: Reading) -> Taken:
     return Taken(tuple(rules), tuple(refused), remarks)
 
 
-def _blind(refused: Sequence[Entry]) -> list[str]:
+def _blind(refused: Sequence[RuleEntry]) -> list[str]:
     """Of a line that cannot be read it is not known which calls it would have taken."""
     unread = [entry.where for entry in refused if entry.rule is None]
     if not unread:
@@ -84,12 +84,12 @@ def _blind(refused: Sequence[Entry]) -> list[str]:
     return [f"rules behind {', '.join(unread)} may take calls that were meant for it: it could not be read"]
 
 
-def _with(rules: Sequence[Rule], entry: Entry, left: RuleCoverage) -> list[Rule]:
+def _with(rules: Sequence[Rule], entry: RuleEntry, left: RuleCoverage) -> list[Rule]:
     assert entry.rule is not None
     return merged([*rules, *cut(entry.rule, left)])
 
 
-def _sound(entry: Entry) -> Entry:
+def _sound(entry: RuleEntry) -> RuleEntry:
     """Refused, if the plugin would not take its config."""
     if entry.is_refused or entry.rule is None:
         return entry
@@ -112,7 +112,7 @@ def merged(rules: Sequence[Rule]) -> list[Rule]:
     return out
 
 
-def fallbacks(entries: Sequence[Entry]) -> list[str]:
+def fallbacks(entries: Sequence[RuleEntry]) -> list[str]:
     """A remark where a later rule is also a second choice: the other tuners go on where NCCL does not offer a pair."""
     taken = [entry for entry in entries if entry.rule is not None and not entry.is_refused]
     before: dict[tuple[Pair, Topology | None], RuleCoverage] = {}
@@ -129,7 +129,7 @@ def fallbacks(entries: Sequence[Entry]) -> list[str]:
     return []
 
 
-def _has_fallback(before: Mapping[tuple[Pair, Topology | None], RuleCoverage], later: Entry) -> bool:
+def _has_fallback(before: Mapping[tuple[Pair, Topology | None], RuleCoverage], later: RuleEntry) -> bool:
     rule = later.rule
     assert rule is not None
     others = (
@@ -138,7 +138,7 @@ def _has_fallback(before: Mapping[tuple[Pair, Topology | None], RuleCoverage], l
     return any(coverage.meet(rule) for coverage in others)
 
 
-def _is_fallback(earlier: Entry, later: Entry) -> bool:
+def _is_fallback(earlier: RuleEntry, later: RuleEntry) -> bool:
     if earlier.rule is None or later.rule is None or not same_place(earlier.only, later.only):
         return False
     return pair_of(earlier.rule) != pair_of(later.rule) and meet(earlier.rule, later.rule)

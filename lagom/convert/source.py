@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lagom.config_file import Section
-from lagom.convert.entries import Entry, Topology
+from lagom.convert.entries import RuleEntry, Topology
 from lagom.errors import JournalError
 from lagom.journal import Program, RunState, find_log, read
 from lagom.records import STOCK, Assignment, CommConfig, Function, Site
@@ -23,15 +23,15 @@ from lagom.wire.plan import Rule, format_rule
 Picks = dict[tuple[Topology, Function, int], CommConfig]
 
 
-def of_rules(rules: Sequence[Rule], only: Topology | None) -> list[Entry]:
+def of_rules(rules: Sequence[Rule], only: Topology | None) -> list[RuleEntry]:
     """Rules given by hand."""
-    return [Entry(f"rule {format_rule(rule)}", rule, only=only) for rule in rules]
+    return [RuleEntry(f"rule {format_rule(rule)}", rule, only=only) for rule in rules]
 
 
-def of_sections(sections: Sequence[Section]) -> list[Entry]:
+def of_sections(sections: Sequence[Section]) -> list[RuleEntry]:
     """The communicators of a saved config, one by one; those that other formats cannot distinguish must agree."""
-    entries: list[Entry] = []
-    first: dict[Topology, tuple[Section, list[Entry]]] = {}
+    entries: list[RuleEntry] = []
+    first: dict[Topology, tuple[Section, list[RuleEntry]]] = {}
     for section in sections:
         only = Topology(section.ranks, section.nodes)
         mine = list(_of_section(section, only))
@@ -39,16 +39,12 @@ def of_sections(sections: Sequence[Section]) -> list[Entry]:
         if known[0] is section:
             entries += mine
         elif _meaning(known[1]) != _meaning(mine):
-            entries += [_indistinct(entry, _name(known[0])) for entry in mine]
+            size = f"it is for another communicator of the same size as {_name(known[0])}"
+            entries += [replace(entry, why=f"{size}, and the format cannot distinguish them") for entry in mine]
     return entries
 
 
-def _indistinct(entry: Entry, other: str) -> Entry:
-    why = f"it is for another communicator of the same size as {other}, and the format cannot distinguish them"
-    return replace(entry, why=why)
-
-
-def _meaning(entries: Sequence[Entry]) -> list[tuple[Rule | None, str]]:
+def _meaning(entries: Sequence[RuleEntry]) -> list[tuple[Rule | None, str]]:
     return [(entry.rule, entry.why) for entry in entries]
 
 
@@ -56,15 +52,15 @@ def _name(section: Section) -> str:
     return section.name or f"communicator {section.ordinal} of {section.ranks} ranks"
 
 
-def _of_section(section: Section, only: Topology) -> Iterator[Entry]:
+def _of_section(section: Section, only: Topology) -> Iterator[RuleEntry]:
     name = _name(section)
     if section.program is not None and section.assignment is not None:
         yield from _of_sites(section, section.program.sites, section.assignment, only)
     for rule in section.rules:
-        yield Entry(f"{name}: rule {format_rule(rule)}", rule, only=only)
+        yield RuleEntry(f"{name}: rule {format_rule(rule)}", rule, only=only)
 
 
-def _of_sites(section: Section, sites: Sequence[Site], assignment: Assignment, only: Topology) -> Iterator[Entry]:
+def _of_sites(section: Section, sites: Sequence[Site], assignment: Assignment, only: Topology) -> Iterator[RuleEntry]:
     """Stock sites need no rule, unless a site of the same shape, or a rule behind it, would speak for them."""
     for site in sites:
         config = assignment[site.index]
@@ -77,10 +73,10 @@ def _of_sites(section: Section, sites: Sequence[Site], assignment: Assignment, o
         rule = Rule(site.function, site.bytes, site.bytes, config)
         apart = "the saved config distinguishes calls of this size by their place in the iteration"
         why = "" if len(twins) == 1 else apart
-        yield Entry(f"{_name(section)}: site {site.index} {site}", rule, why, only)
+        yield RuleEntry(f"{_name(section)}: site {site.index} {site}", rule, why, only)
 
 
-def fill(entries: Iterable[Entry], picks: Picks, given: CommConfig) -> tuple[list[Entry], int]:
+def fill(entries: Iterable[RuleEntry], picks: Picks, given: CommConfig) -> tuple[list[RuleEntry], int]:
     """Algorithm and protocol where a rule leaves them open: what was ``given``, else NCCL's own pick there as the log
     recorded it. Also returns how many were taken from the log."""
     out, from_log = [], 0
@@ -136,7 +132,7 @@ def _picks(program: Program, only: Topology) -> Picks:
     return picks
 
 
-def strip(entries: Iterable[Entry], without: Sequence[str]) -> list[Entry]:
+def strip(entries: Iterable[RuleEntry], without: Sequence[str]) -> list[RuleEntry]:
     """The rules without the knobs named: ``chunk``, ``nt``."""
     out = []
     for entry in entries:

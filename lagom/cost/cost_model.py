@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lagom.cost import equations
 from lagom.cost.iteration import IterationModel, LumpedIteration, SimulatedTimes
 from lagom.cost.parameters import Array, Pair, Parameters, decode
-from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
+from lagom.records import Algorithm, Assignment, Problem, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +73,17 @@ class CostModel:
         """
         nc = [[config.channels or 0 for config in assignment.configs] for assignment in assignments]
         chunk = [[config.chunk_bytes or 0 for config in assignment.configs] for assignment in assignments]
-        pair = [[self._place(config) for config in assignment.configs] for assignment in assignments]
+        places: dict[object, int] = {pair: place for place, pair in enumerate(self.pairs, start=1)}
+        pair = [
+            [places.get((config.algorithm, config.protocol), 0) for config in assignment.configs]
+            for assignment in assignments
+        ]
         channels, chunks = np.array(nc, dtype=float), np.array(chunk, dtype=float)
         return Resources(
             np.where(channels > 0, np.minimum(channels, self.nc_ceiling), self.stock.nc),
             np.where(chunks > 0, np.minimum(chunks, self.chunk_ceiling), self.stock.chunk),
             np.array(pair, dtype=np.intp),
         )
-
-    def _place(self, config: CommConfig) -> int:
-        pair = (config.algorithm, config.protocol)
-        return next((place for place, known in enumerate(self.pairs, start=1) if known == pair), 0)
 
     def times(self, theta: Array, resources: Resources) -> Times:
         """Times for parameter sets ``theta`` (q, coordinates) on every window of ``resources``."""
@@ -123,7 +123,6 @@ def model_of(problem: Problem, program: IterationModel | None = None) -> CostMod
     sites = problem.sites
     own = {(pick.algorithm, pick.protocol) for pick in problem.stock}
     usable = {(Algorithm(a), Protocol(p)) for pairs in problem.usable for a, p in pairs}
-    nc = [pick.channels or problem.channels_ceiling for pick in problem.stock]
     chunk = [pick.chunk_bytes or problem.chunk_ceiling for pick in problem.stock]
     return CostModel(
         contexts=tuple(site.context for site in sites),
@@ -131,7 +130,9 @@ def model_of(problem: Problem, program: IterationModel | None = None) -> CostMod
         passes=np.array([equations.MEMORY_PASSES.get(site.function, 2.0) for site in sites]),
         calls=np.array([float(max(1, site.calls_per_iteration)) for site in sites]),
         stock=Resources(
-            np.array([nc], dtype=float), np.array([chunk], dtype=float), np.zeros((1, len(sites)), dtype=np.intp)
+            np.array([problem.stock_channels], dtype=float),
+            np.array([chunk], dtype=float),
+            np.zeros((1, len(sites)), dtype=np.intp),
         ),
         pairs=tuple(sorted(usable - own)),
         nc_ceiling=float(problem.channels_ceiling),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lagom.cost.cost_model import CostModel, Resources, model_of
+from lagom.cost.cost_model import CostModel, model_of
 from lagom.cost.fit import ModelFit, fit
 from lagom.cost.gate import judge
 from lagom.cost.iteration import IterationModel
@@ -49,13 +49,9 @@ class Ladders:
         self._unit_of = np.zeros(model.sites, dtype=np.intp)
         for unit, alternatives in enumerate(choices):
             self._unit_of[list(alternatives[0])] = unit
-        self._runs = self._look_up()
-
-    def _look_up(self) -> Resources:
-        """Row a: every unit on its alternative a (on its last one where the list is shorter)."""
-        stock = Assignment.stock(self.model.sites)
+        # Row a: every unit on its alternative a (on its last one where the list is shorter).
         rows = (np.minimum(row, self._lengths - 1) for row in range(max(self._lengths, default=0)))
-        return self.model.resources([self._assignment(row, stock) for row in rows])
+        self._runs = model.resources([self._assignment(row, Assignment.stock(model.sites)) for row in rows])
 
     def best(self, theta: Array, start: Assignment, *, thorough: bool = True) -> Assignment:
         """The assignment with the least Z under the parameters ``theta`` (the fit's coordinates, shape (coordinates,)).

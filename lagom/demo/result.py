@@ -12,7 +12,6 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from lagom import journal
 from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup, format_time
 from lagom.journal import CommState, RunState, SiteChange, describe_pinned, describe_stopped
 from lagom.journal.comm_state import median_of
@@ -82,12 +81,12 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 def last_page(run: RunState) -> RenderableType:
     """What it came to, and the table of it; none of pinned rules, under which nothing was measured."""
-    table = [] if the_comm(run).pinned else [_Sites(run)]
+    table = [] if the_comm(run).pinned else [_SiteTable(run)]
     return Group(Text(""), Text(verdict(run), style="bold"), *table)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sites:
+class _SiteTable:
     """The table; NCCL's picks, and the times that a change comes from, where there is room for them."""
 
     run: RunState
@@ -122,24 +121,15 @@ def _table(run: RunState, columns: Sequence[str]) -> Table:
     return table
 
 
-def _pick(stock: journal.ConfigRecord) -> str:
-    """Without its threads, which the demo does not tune: a terminal has 100 columns."""
-    return format_config(stock.model_copy(update={"threads": None}))
-
-
 def _site_cells(change: SiteChange, *, improved: bool) -> tuple[str, ...]:
     after = change.tuned_ns if improved else change.stock_ns
+    stock = change.site.stock  # shown without its threads, which the demo does not tune: a terminal has 100 columns
     return (
         f"{change.site.calls_per_iteration} x {format_site(change.site)}",
-        _pick(change.site.stock) if change.site.stock else "-",
-        _ours(change.chosen),
+        format_config(stock.model_copy(update={"threads": None})) if stock else "-",
+        change.after if change.changed else "as NCCL",
         *_change(change.stock_ns, after),
     )
-
-
-def _ours(chosen: journal.ConfigRecord | None) -> str:
-    text = "stock" if chosen is None else format_config(chosen)
-    return "as NCCL" if text == "stock" else text
 
 
 def _change(before: float | None, after: float | None) -> tuple[str, str, str]:

@@ -161,9 +161,14 @@ class CommState:
     _lost_before: float = 0.0  # in searches that are over
 
     @property
+    def given_name(self) -> str:
+        """As the framework named it; empty if it did not."""
+        return self.communicator.name if self.communicator is not None else ""
+
+    @property
     def name(self) -> str:
         """What to call it."""
-        return (self.communicator.name if self.communicator is not None else "") or f"comm{self.index}"
+        return self.given_name or f"comm{self.index}"
 
     @property
     def ranks(self) -> int:
@@ -208,6 +213,16 @@ class CommState:
     def confirmed(self) -> schema.Move | None:
         """The last move whose candidate was proven better."""
         return next((move for move in reversed(self.moves) if move.verdict == "confirmed"), None)
+
+    @property
+    def chosen(self) -> tuple[ConfigRecord, ...]:
+        """What the search ended on, by site; empty while it has not."""
+        return self.outcome.configs_chosen if self.outcome is not None else ()
+
+    @property
+    def is_untunable(self) -> bool:
+        """Whether there was nothing to tune: a saved config that no rank put in force is another matter."""
+        return bool(self.not_tuned) and "not_agreed" not in self.causes
 
     @property
     def resolvable(self) -> float | None:
@@ -262,12 +277,11 @@ class CommState:
         """Iterations under stock, and under one candidate that was measured for the first of these purposes: under
         what the job was left with where it is among them, else the last. A candidate that was held against another one
         has stock's iterations from the baseline."""
-        chosen = self.outcome.configs_chosen if self.outcome is not None else ()
         for purpose in purposes:
             moves = [move for move in self.moves if move.purpose == purpose and move.samples]
             if moves:
                 candidates = [move.candidate for move in moves]
-                one = chosen if chosen in candidates else candidates[-1]
+                one = self.chosen if self.chosen in candidates else candidates[-1]
                 measured = [move for move in moves if move.candidate == one]
                 is_beside_stock = purpose == "final" or measured[-1].against == "stock"
                 beside = measured if is_beside_stock else self.moves[:1]
@@ -276,7 +290,7 @@ class CommState:
 
     def changes(self, *purposes: str) -> list[SiteChange]:
         """Every site before and after; times from the windows that proved it, or from those of ``purposes``."""
-        chosen = self.outcome.configs_chosen if self.outcome is not None else ()
+        chosen = self.chosen
         before, after = map(_site_times, self.sides(*(purposes or ("final", "confirm"))))
         return [
             SiteChange(

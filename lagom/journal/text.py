@@ -21,6 +21,7 @@ from lagom.format import (
     format_percent,
     format_site,
     format_time,
+    format_variables,
 )
 from lagom.journal import schema
 from lagom.journal.comm_state import Step
@@ -142,8 +143,8 @@ class Formatter:
         return f"{who}: {', '.join(facts)}{f'; {e.remark}' if e.remark else ''}"
 
     def _start_settings(self, e: schema.StartSettings) -> str:
-        what = " ".join(f"{name}={value}" for name, value in e.settings.items())
-        return f"start settings {'in force' if e.in_force else 'not in force'} on {e.ranks} ranks: {e.reason or what}"
+        what = e.reason or format_variables(e.settings)
+        return f"start settings {'in force' if e.in_force else 'not in force'} on {e.ranks} ranks: {what}"
 
     def _communicator(self, e: schema.Communicator) -> str:
         return f"communicator {self.name(e.communicator)} ({e.comm_id}): {e.ranks} ranks on {e.nodes} node(s)"
@@ -197,7 +198,9 @@ class Formatter:
         interval = format_interval(e.speedup_low, e.speedup_high)
         gain = "" if e.speedup is None else f" {e.speedup:.3f}x {interval}".rstrip()
         lost = f"{e.regret_iterations:.1f} iterations lost{format_payback(e.payback_iterations)}"
-        cost = f"{lost}; {e.configs} configs{_promised(e)}"
+        gain_of_more = e.expected_gain  # where a limit ended the search
+        more = "" if gain_of_more is None else f"; the next config was expected to gain {format_percent(gain_of_more)}"
+        cost = f"{lost}; {e.configs} configs{more}"
         stopped = describe_stopped(self.state.comm(e.communicator))
         line = f"{self._where(e.communicator)}search over: {stopped or e.verdict.replace('_', ' ') + gain} ({cost})"
         return f"{line}: {self.configs(e.communicator, e.configs_chosen)}: {e.reason}" if self.verbose else line
@@ -224,12 +227,6 @@ class Formatter:
         calls = "" if e.calls is None else f", {e.calls} calls recorded, {e.calls_dropped or 0} dropped"
         config = f", saved config {e.config}" if e.config else ""
         return f"job ends{took}: {e.reason}{f'{calls}{config}' if self.verbose else ''}"
-
-
-def _promised(outcome: schema.Outcome) -> str:
-    """What going on was expected to gain, where a limit ended the search."""
-    gain = outcome.expected_gain
-    return "" if gain is None else f"; the next config was expected to gain {format_percent(gain)}"
 
 
 def _alike(one: schema.RankJoined, other: schema.RankJoined) -> bool:
@@ -259,18 +256,22 @@ def _what(step: Step, *, config_first: bool) -> str:
 def format_measurements(move: schema.Move) -> str:
     """H, X, Y, Z (± one standard error), pairs, the smallest effect these data could show, and the iterations lost so
     far, as far as they were measured."""
-    h = [] if move.h is None else [f"H {move.h:.3g}"]
-    times = [
-        f"{name} {value / 1e6:.2f}"
-        for name, value in (("X", move.x), ("Y", move.y), ("Z", move.z))
-        if value is not None
-    ]
+    h = _known("H", move.h, "{:.3g}".format)
+    times = [*_known("X", move.x, _in_ms), *_known("Y", move.y, _in_ms), *_known("Z", move.z, _in_ms)]
     if times:
-        times[-1] += (f" ±{move.z_error / 1e6:.2f}" if move.z is not None and move.z_error is not None else "") + " ms"
+        times[-1] += (f" ±{_in_ms(move.z_error)}" if move.z is not None and move.z_error is not None else "") + " ms"
     pairs = [f"{move.pairs} pairs" + (f" (-{move.discarded})" if move.discarded else "")] if move.pairs else []
-    sees = [f"smallest detectable effect {format_percent(move.resolvable)}"] if move.resolvable is not None else []
+    sees = _known("smallest detectable effect", move.resolvable, format_percent)
     lost = [f"lost {move.lost_iterations:.1f}"] if move.pairs and move.purpose != "baseline" else []
     return " ".join(h + times + pairs + sees + lost) or "not measured"
+
+
+def _known(what: str, value: float | None, form: Callable[[float], str]) -> list[str]:
+    return [] if value is None else [f"{what} {form(value)}"]
+
+
+def _in_ms(ns: float) -> str:
+    return f"{ns / 1e6:.2f}"
 
 
 def _touches(configs: tuple[ConfigRecord, ...], wanted: list[int]) -> bool:

@@ -62,6 +62,6 @@ def _without_a_search(run: RunState) -> Verdict:
         return "refused"
     if any("other_program" in comm.causes for comm in comms):
         return "other_program"
-    if run.end is not None and all(comm.not_tuned and "not_agreed" not in comm.causes for comm in comms):
+    if run.end is not None and all(comm.is_untunable for comm in comms):
         return "nothing_to_tune"
     return "not_tuned"

@@ -38,6 +38,11 @@ class Advice:
     arms: tuple[str, ...] = ()
     speedup: float = 1.0
 
+    @classmethod
+    def of_variable(cls, what: str, evidence: str, name: str, value: object, groups: tuple[Group, ...] = ()) -> Advice:
+        """A proposal of one variable, with the arm that would measure it."""
+        return cls(what, Standing.PROPOSAL, evidence, {name: str(value)}, groups, (f"env={name}={value}",))
+
     @property
     def is_measured_gain(self) -> bool:
         """Only such an advice is exported."""
@@ -69,10 +74,13 @@ class Advices:
     all: tuple[Advice, ...] = ()
     remarks: tuple[str, ...] = ()
 
+    def of(self, standing: Standing) -> tuple[Advice, ...]:
+        return tuple(advice for advice in self.all if advice.standing is standing)
+
     @property
     def gains(self) -> tuple[Advice, ...]:
         """Those that were measured to be worth it."""
-        return tuple(advice for advice in self.all if advice.is_measured_gain)
+        return self.of(Standing.GAIN)
 
     @property
     def exported(self) -> Advice | None:

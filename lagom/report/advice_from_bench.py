@@ -37,15 +37,19 @@ def advise_from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, 
     """The same of a record in memory."""
     results = results_of(record)
     starts = [arm for arm in record.arms if arm.startswith(("env=", "headroom="))]
-    found = [one for arm in starts if (one := compare_paired(record, arm, _reference(arm))) is not None]
+    pairs = {arm: compare_paired(record, arm, _reference(arm)) for arm in starts}
+    found = [one for one in pairs.values() if one is not None]
     beyond_chance = select_beyond_chance(found)
-    judged = {one.arm: _judge(one, one.arm in beyond_chance, len(found), source) for one in found}
-    alone = {arm: _without_lagom_beside(record, arm, source) for arm in starts if arm not in judged}
-    advices = [advice for advice in (*judged.values(), *alone.values()) if advice is not None]
-    advices.sort(key=lambda advice: -advice.speedup)
     notes = {result.arm: result.note for result in results}
-    missing = [arm for arm in starts if arm not in judged and alone[arm] is None]
-    remarks = (f"{arm} ({source}): {notes.get(arm) or 'nothing could be measured'}" for arm in missing)
+    advices, remarks = [], []
+    for arm, pair in pairs.items():
+        if pair is not None:
+            advices.append(_judge(pair, arm in beyond_chance, len(found), source))
+        elif (alone := _without_lagom_beside(record, arm, source)) is not None:
+            advices.append(alone)
+        else:
+            remarks.append(f"{arm} ({source}): {notes.get(arm) or 'nothing could be measured'}")
+    advices.sort(key=lambda advice: -advice.speedup)
     return (*advices, *_cap(results, source)), tuple(remarks)
 
 
@@ -104,10 +108,7 @@ def _cap(results: Iterable[Result], source: str) -> tuple[Advice, ...]:
         f"{_told(best.ratio, 'stock')} {best.pairing} ({source}), as a config of every call; no process was started "
         "with the variable"
     )
-    return (
-        Advice(f"at most {cap} CTAs for everything", Standing.PROPOSAL, evidence, {"NCCL_MAX_CTAS": cap},
-               arms=(f"env=NCCL_MAX_CTAS={cap}",)),
-    )  # fmt: skip
+    return (Advice.of_variable(f"at most {cap} CTAs for everything", evidence, "NCCL_MAX_CTAS", cap),)
 
 
 def _cap_of(arm: str) -> str:

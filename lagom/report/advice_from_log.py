@@ -7,7 +7,8 @@ head-room does settle: that its search tried the further channels and kept none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from lagom import journal
 from lagom.format import format_percent, format_site
@@ -17,7 +18,7 @@ from lagom.report.advice import Advice, Group, Standing
 
 #: Channels of send/recv worth a try, as shares of what NCCL derives: p2pnChannels is a power of two.
 _P2P_SHARES = (2, 4)
-_P2P_CHUNKS = {"NCCL_P2P_NVL_CHUNKSIZE": (262144, 1048576)}
+_P2P_CHUNKS = (256 << 10, 1024 << 10)
 
 
 def advise_from_log(run: RunState) -> tuple[Advice, ...]:
@@ -38,8 +39,10 @@ def _of_search(search: CommState, built: int | None, room: Headroom | None, *, a
     outcome = search.outcome
     if outcome is None or outcome.verdict == "stopped":
         return []
-    found = [_headroom_used(search, room)] if room is not None else _headroom_wanted(search, built)
-    return [*found, *_caps(search, built, alone=alone), *_threads(search)]
+    found = [_headroom_used(search, outcome, room)] if room is not None else _headroom_wanted(search, built)
+    if outcome.verdict == "improved":
+        found += [*_caps(search, outcome.reason, built, alone=alone), *_threads(search, outcome.reason)]
+    return found
 
 
 # -- head-room
@@ -70,9 +73,7 @@ def _headroom_wanted(search: CommState, built: int | None) -> list[Advice]:
 def _last_channel_paid(search: CommState, place: int) -> journal.Move | None:
     """The move that shows it: up to all channels was faster, or down from them slower, with nothing else changed. Only
     of a site that the search left at all of them."""
-    outcome = search.outcome
-    assert outcome is not None
-    if place >= len(outcome.configs_chosen) or outcome.configs_chosen[place].channels is not None:
+    if place >= len(search.chosen) or search.chosen[place].channels is not None:
         return None
     for at, move in reversed(list(enumerate(search.moves))):
         before = [earlier.candidate for earlier in search.moves[:at]]
@@ -96,73 +97,61 @@ def _only_channels(
     )
 
 
-def _headroom_used(search: CommState, room: Headroom) -> Advice:
+def _headroom_used(search: CommState, outcome: journal.Outcome, room: Headroom) -> Advice:
     """The job had it: the search tried more channels than stock's, and either keeps some or gave them back."""
-    outcome = search.outcome
-    assert outcome is not None
-    above = [c.channels for c in outcome.configs_chosen if c.channels is not None and c.channels > room.stock]
-    what, arms = f"head-room {room}", (f"headroom={room}",)
-    if above and outcome.verdict == "improved" and outcome.speedup is not None:
+    kept = _channels_above(room.stock, search.chosen)
+    measured = (move.candidate for move in search.moves if move.verdict not in ("more", "missing"))
+    tried = _channels_above(room.stock, chain.from_iterable(measured))
+    kept_none = f"the job had it; {', '.join(map(str, tried))} channels were tried and none was kept"
+    if kept and outcome.verdict == "improved" and outcome.speedup is not None:
         evidence = (
-            f"a job with it ended on up to {max(above)} channels, {outcome.reason}; that is tuning and head-room "
+            f"a job with it ended on up to {kept[-1]} channels, {outcome.reason}; that is tuning and head-room "
             "together against plain NCCL, and what head-room adds to tuning was not measured"
         )
-        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
-    measured = [move for move in search.moves if move.verdict not in ("more", "missing")]
-    tried = {c.channels for move in measured for c in move.candidate if (c.channels or 0) > room.stock}
-    if not tried:
+    elif not tried:
         evidence = f"the job had it, and its search never went above plain NCCL's {room.stock} channels"
-        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
-    channels = ", ".join(map(str, sorted(filter(None, tried))))
-    kept_none = f"the job had it; {channels} channels were tried and none was kept"
-    if outcome.cut_short:
+    elif outcome.cut_short:
         evidence = f"{kept_none}, but the search was cut short"
-        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
-    seen = f"at a resolution of {format_percent(outcome.resolvable or 0)}"
-    evidence = f"{kept_none}, {seen}: start without, and save the memory"
-    return Advice(what, Standing.NO_GAIN, evidence, arms=arms)
+    else:
+        seen = f"at a resolution of {format_percent(outcome.resolvable or 0)}"
+        evidence = f"{kept_none}, {seen}: start without, and save the memory"
+        return Advice(f"head-room {room}", Standing.NO_GAIN, evidence, arms=(f"headroom={room}",))
+    return Advice(f"head-room {room}", Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
+
+
+def _channels_above(least: int, configs: Iterable[journal.ConfigRecord]) -> list[int]:
+    return sorted({config.channels for config in configs if config.channels is not None and config.channels > least})
 
 
 # -- caps and threads for a whole group
 
 
-def _caps(search: CommState, built: int | None, *, alone: bool) -> list[Advice]:
+def _caps(search: CommState, reason: str, built: int | None, *, alone: bool) -> list[Advice]:
     """Every site that was tuned ended on fewer channels: a cap for the group would hold even without the tuner."""
-    outcome = search.outcome
-    assert outcome is not None
-    chosen = [config.channels for config in outcome.configs_chosen]
-    if outcome.verdict != "improved" or not chosen or None in chosen:
+    chosen = [config.channels for config in search.chosen]
+    cap = max((channels for channels in chosen if channels is not None), default=None)
+    if cap is None or None in chosen or (built is not None and cap >= built):
         return []
-    cap = max(channels for channels in chosen if channels is not None)
-    if built is not None and cap >= built:
-        return []
-    name = search.communicator.name if search.communicator is not None else ""
+    name = search.given_name
     evidence = (
-        f"every tuned site of {name or 'the communicator'} runs on at most {cap} channels, {outcome.reason}; "
+        f"every tuned site of {name or 'the communicator'} runs on at most {cap} channels, {reason}; "
         "that was measured with a config a call, not as one cap for the group"
     )
     groups = (Group(name, cap, alone),) if name else ()
-    return [
-        Advice(f"at most {cap} CTAs for {name or 'this process group'}, without the tuner", Standing.PROPOSAL,
-               evidence, {"NCCL_MAX_CTAS": str(cap)}, groups, (f"env=NCCL_MAX_CTAS={cap}",))
-    ]  # fmt: skip
+    what = f"at most {cap} CTAs for {name or 'this process group'}, without the tuner"
+    return [Advice.of_variable(what, evidence, "NCCL_MAX_CTAS", cap, groups)]
 
 
-def _threads(search: CommState) -> list[Advice]:
-    outcome = search.outcome
-    assert outcome is not None
-    chosen = {config.threads for config in outcome.configs_chosen if config.threads is not None}
-    if outcome.verdict != "improved" or len(chosen) != 1:
+def _threads(search: CommState, reason: str) -> list[Advice]:
+    chosen = {config.threads for config in search.chosen if config.threads is not None}
+    if len(chosen) != 1:
         return []
     threads = chosen.pop()
     evidence = (
-        f"{threads} threads a channel are part of the config that was kept per call, {outcome.reason}; not measured "
-        "by themselves"
+        f"{threads} threads a channel are part of the config that was kept per call, {reason}; not measured by "
+        "themselves"
     )
-    return [
-        Advice(f"{threads} threads a CTA for every call", Standing.PROPOSAL, evidence, {"NCCL_NTHREADS": str(threads)},
-               arms=(f"env=NCCL_NTHREADS={threads}",))
-    ]  # fmt: skip
+    return [Advice.of_variable(f"{threads} threads a CTA for every call", evidence, "NCCL_NTHREADS", threads)]
 
 
 # -- send/recv
@@ -170,27 +159,24 @@ def _threads(search: CommState) -> list[Advice]:
 
 def _send_recv(end: journal.JobEnd | None, built: int | None) -> list[Advice]:
     """EP's AlltoAll and pipeline sends: NCCL asks no tuner about them."""
-    records = end.not_asked if end is not None else ()
-    count = sum(record.send_recv or 0 for record in records)
-    if not count:
+    calls = [
+        (record.name or f"communicator {record.communicator}", record.send_recv)
+        for record in (end.not_asked if end is not None else ())
+        if record.send_recv
+    ]
+    if not calls:
         return []
-    where = ", ".join(record.name or f"communicator {record.communicator}" for record in records if record.send_recv)
-    evidence = f"{count} send/recv calls (AlltoAll among them) on {where}; their channels and chunk stand at init"
-    channels = _power_of_two(built or 32)
-    lower = [str(channels // share) for share in _P2P_SHARES if channels // share >= 1]
-    found = [
-        Advice(f"{value} channels for send/recv and AlltoAll (NCCL derives {channels} from its own)", Standing.PROPOSAL,
-               evidence, {"NCCL_MAX_P2P_NCHANNELS": value}, arms=(f"env=NCCL_MAX_P2P_NCHANNELS={value}",))
-        for value in lower
+    names, counts = zip(*calls, strict=True)
+    evidence = (
+        f"{sum(counts)} send/recv calls (AlltoAll among them) on {', '.join(names)}; their channels and chunk stand at "
+        "init"
+    )
+    channels = 1 << ((built or 32) - 1).bit_length()  # NCCL rounds up to a power of two
+    fewer = [channels // share for share in _P2P_SHARES if channels >= share]
+    tries = [
+        *(("NCCL_MAX_P2P_NCHANNELS", count, f"{count} channels for send/recv and AlltoAll (NCCL derives {channels} "
+           "from its own)") for count in fewer),
+        *(("NCCL_P2P_NVL_CHUNKSIZE", size, f"chunks of {size >> 10} KiB for send/recv over NVLink (NCCL's own: 512)")
+          for size in _P2P_CHUNKS),
     ]  # fmt: skip
-    for name, values in _P2P_CHUNKS.items():
-        found += [
-            Advice(f"chunks of {value >> 10} KiB for send/recv over NVLink (NCCL's own: 512)", Standing.PROPOSAL,
-                   evidence, {name: str(value)}, arms=(f"env={name}={value}",))
-            for value in values
-        ]  # fmt: skip
-    return found
-
-
-def _power_of_two(count: int) -> int:
-    return 1 << max(count - 1, 0).bit_length()
+    return [Advice.of_variable(what, evidence, name, value) for name, value, what in tries]

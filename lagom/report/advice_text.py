@@ -13,8 +13,9 @@ from typing import Any
 from lagom import environment
 from lagom.bench.store import FILE, read_record
 from lagom.errors import UsageError
+from lagom.format import format_variables
 from lagom.journal import RunState
-from lagom.report.advice import Advice, Advices, Standing, join_advice
+from lagom.report.advice import Advices, Standing, join_advice
 from lagom.report.advice_from_bench import OWN_TUNED, advise_from_bench, count_rounds
 from lagom.report.advice_from_log import advise_from_log
 
@@ -31,23 +32,25 @@ MEGATRON = {
 }  # fmt: skip
 
 
+_TITLES = {
+    Standing.GAIN: "Measured to be worth it:",
+    Standing.NO_GAIN: "Measured, and not worth it:",
+    Standing.PROPOSAL: "Not measured; worth a try:",
+}
+
+
 def format_advice(advices: Advices, folder: Path | None = None) -> Iterator[str]:
     """For a terminal: measured gains first, then what was measured in vain, then proposals with the command that
     would measure them; its results go into the log folder ``folder``, where the next report finds them."""
-    for standing in Standing:
-        mine = [advice for advice in advices.all if advice.standing is standing]
-        if not mine:
-            continue
-        yield {
-            Standing.GAIN: "Measured to be worth it:",
-            Standing.NO_GAIN: "Measured, and not worth it:",
-            Standing.PROPOSAL: "Not measured; worth a try:",
-        }[standing]
+    for standing, title in _TITLES.items():
+        mine = advices.of(standing)
+        if mine:
+            yield title
         for advice in mine:
             yield f"  {advice.what}"
             yield f"    {advice.evidence}"
             if advice.environment and standing is not Standing.NO_GAIN:
-                yield f"    {' '.join(f'{name}={value}' for name, value in advice.environment.items())}"
+                yield f"    {format_variables(advice.environment)}"
     if not advices.all:
         yield "No advice: nothing that only a start can change shows in this log."
     if len([one for one in advices.gains if one.environment]) > 1:
@@ -61,7 +64,7 @@ def list_proposed_arms(advices: Advices) -> tuple[str, ...]:
     """The arms of `lagom bench` that would measure every proposal, each once, but not those measured already; several
     gains also at once, and head-room beside the same tuning without it."""
     measured = {arm for advice in advices.all if advice.standing is not Standing.PROPOSAL for arm in advice.arms}
-    wanted = [arm for advice in advices.all if advice.standing is Standing.PROPOSAL for arm in advice.arms]
+    wanted = [arm for advice in advices.of(Standing.PROPOSAL) for arm in advice.arms]
     if both := advices.together():
         wanted.append("env=" + ",".join(f"{name}={value}" for name, value in both.items()))
     arms = [arm for arm in dict.fromkeys(wanted) if arm not in measured]
@@ -155,11 +158,10 @@ def advice_to_json(advices: Advices) -> dict[str, Any]:
     """All of it for programs."""
     return {
         "environment": advices.environment(),
-        "advice": [_plain(advice) for advice in advices.all],
+        "advice": [
+            {**asdict(advice), "standing": advice.standing.value, "environment": dict(advice.environment)}
+            for advice in advices.all
+        ],
         "to_measure": list(list_proposed_arms(advices)),
         "remarks": list(advices.remarks),
     }
-
-
-def _plain(advice: Advice) -> dict[str, Any]:
-    return {**asdict(advice), "standing": advice.standing.value, "environment": dict(advice.environment)}

@@ -87,7 +87,7 @@ def _communicator(section: Section, proof: Mapping[str, Any]) -> CommReport:
         name=name,
         ranks=section.ranks,
         answer=_answer(outcome, confirmed),
-        channels_built=_number(proof.get("channels_built")),
+        channels_built=built if isinstance(built := proof.get("channels_built"), int) else None,
         period=len(section.program.positions) if section.program is not None else 0,
         z=proof.get("z_ns") if isinstance(proof.get("z_ns"), float) else None,
         proof=str(outcome.get("reason") or confirmed.get("reason") or ""),
@@ -166,7 +166,3 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) else None

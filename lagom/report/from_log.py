@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lagom import environment, journal
-from lagom.format import format_count, format_payback, format_percent
+from lagom.format import format_count, format_payback, format_percent, format_variables
 from lagom.journal import CommState, RunState
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.records import STOCK, CommConfig
@@ -37,7 +37,7 @@ def _started(run: RunState) -> str:
     start = run.start_settings
     if start is None:
         return ""
-    what = " ".join(f"{name}={value}" for name, value in start.settings.items())
+    what = format_variables(start.settings)
     if not start.in_force:
         return f"Start settings of the saved config ({what}) are not in force: {start.reason}"
     return f"Start settings are in force on {format_count(start.ranks, 'rank')}: {what}."
@@ -68,7 +68,10 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
         cost=_cost(comm),
         sites=_sites(comm),
         rules=plan.rules if plan is not None else (),
-        not_tuned=_not_tuned(record, dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
+        not_tuned=(
+            *_counted(record),
+            *(NotTuned("everything here", None, reason) for reason in dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
+        ),
     )
 
 
@@ -145,14 +148,11 @@ def _moved(moves: Sequence[journal.Move]) -> dict[int, frozenset[int]]:
             continue
         stock = (journal.ConfigRecord(),) * len(move.candidate)
         before = [*reversed(points), move.incumbent or stock, stock]
-        changes = (_differing(point, move.candidate) for point in before)
-        found[move.number] = min((sites for sites in changes if sites), key=len, default=frozenset())
+        pairs = (enumerate(zip(point, move.candidate, strict=False)) for point in before)
+        changes = (frozenset(at for at, (old, new) in sites if old != new) for sites in pairs)
+        found[move.number] = min(filter(None, changes), key=len, default=frozenset())
         points[move.candidate] = move.number
     return found
-
-
-def _differing(old: Sequence[journal.ConfigRecord], new: Sequence[journal.ConfigRecord]) -> frozenset[int]:
-    return frozenset(at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
 
 
 def _value(record: journal.ConfigRecord) -> CommConfig:
@@ -173,33 +173,32 @@ def describe_evidence(ours: CommConfig, trials: Sequence[TriedConfig], *, proven
     settled = [trial for trial in trials if trial.settled]
     own = [trial for trial in settled if trial.config == ours]
     kept = [trial for trial in own if trial.kept]
-    clauses = [_kept(kept[-1]) if kept else _measured(own) if own else "no window was about this config here alone"]
-    since = kept[-1].number if kept else own[0].number if own else 0
-    clauses += _beside([trial for trial in settled if trial.config != ours and trial.number > since])
-    return "; ".join([*clauses, *(["proven with all sites together"] if proven else [])])
-
-
-def _kept(trial: TriedConfig) -> str:
-    return f"kept by #{trial.number}{_together(trial)}, {trial.verdict}"
+    since = 0
+    why = "no window was about this config here alone"
+    if kept:
+        why, since = f"kept by {_where(kept[-1])}, {kept[-1].verdict}", kept[-1].number
+    elif own:
+        why, since = _measured(own), own[0].number
+    proof = ["proven with all sites together"] if proven else []
+    return "; ".join([why, *_moves_away(settled, ours, since), *proof])
 
 
 def _measured(own: Sequence[TriedConfig]) -> str:
     """A config that no window of its own kept. That of the phase `floor` is where a search begins, even if it is
     slower: the search increases resources from there. Any other was chosen later, and proven with all sites."""
-    trial = own[0]
-    if trial.phase == "floor":
-        return f"the smallest config, where this search began (#{trial.number}{_together(trial)}: {trial.verdict})"
-    return f"measured by #{own[-1].number}{_together(own[-1])}"
+    if own[0].phase == "floor":
+        return f"the smallest config, where this search began ({_where(own[0])}: {own[0].verdict})"
+    return f"measured by {_where(own[-1])}"
 
 
-def _together(trial: TriedConfig) -> str:
-    return " with other sites" if trial.joint else ""
+def _where(trial: TriedConfig) -> str:
+    return f"#{trial.number}{' with other sites' if trial.joint else ''}"
 
 
-def _beside(others: Sequence[TriedConfig]) -> list[str]:
-    """Moves away from it, which are not what is in force."""
+def _moves_away(trials: Iterable[TriedConfig], ours: CommConfig, since: int) -> list[str]:
+    """What became of the other configs that were tried after it: they are not what is in force."""
     came_to: dict[str, list[str]] = {}
-    for trial in others:
+    for trial in (trial for trial in trials if trial.config != ours and trial.number > since):
         what = "kept, and not what was confirmed" if trial.kept else "worse" if trial.verdict == "worse" else "not kept"
         came_to.setdefault(what, []).append(f"#{trial.number}")
     moves = [f"{what} ({', '.join(numbers)})" for what, numbers in came_to.items()]
@@ -216,13 +215,10 @@ _NOTHING = "asked without an algorithm on offer, as for candidates of symmetric 
 _CAPTURED = "a captured choice stands for the life of the graph, so nothing was tried here after the capture"
 
 
-def _not_tuned(record: journal.NotAsked | None, reasons: Iterable[str]) -> tuple[NotTuned, ...]:
+def _counted(record: journal.NotAsked | None) -> list[NotTuned]:
     """Every kind of call that was seen, with its count; kinds that never came are left out."""
-    found = [] if record is None else _counted(record)
-    return (*found, *(NotTuned("everything here", None, reason) for reason in reasons))
-
-
-def _counted(record: journal.NotAsked) -> list[NotTuned]:
+    if record is None:
+        return []
     kinds = [
         ("send/recv and AlltoAll", record.send_recv, _SEND_RECV, _P2P_KNOBS),
         ("symmetric kernels", record.symmetric, _SYMMETRIC, "NCCL_SYM_CTAS, NCCL_WIN_ENABLE=0"),

@@ -38,7 +38,7 @@ MAX_TRACE_KERNELS = 120_000
 def describe_verdict(profile: Profile) -> str:
     """Is NCCL slowing my matmuls, and by how much: one sentence."""
     overhead, matmul = profile.overhead, _family(profile, "matmul")
-    if not profile.own_x and not any(rank.table.is_communication.any() for rank in profile.ranks):
+    if not profile.has_communication:
         return "There is no communication in this trace, so nothing slows your compute."
     if not profile.sees_compute:
         return "Unknown: only NCCL's own kernels were recorded, so what computes beside them cannot be seen."

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lagom.format import (
     format_count,
     format_speedup,
     format_time,
+    format_variables,
     nccl_name,
 )
 from lagom.journal import replay_command
@@ -57,23 +59,33 @@ def lines(
     saved = shlex.quote(str(saved_in(folder))) if folder is not None and saved_in(folder).is_file() else ""
     if command := replay_command(report.verdict, saved, is_simulated=report.is_simulated):
         yield 0, Text(f"Next: {command}", no_wrap=True)  # to be copied whole
-    yield 0, Text("")
+    paragraphs = [
+        _head(report),
+        *(_communicator(part, everything) for part in report.communicators),
+        _advice(advices, folder),
+        ((0, Text(f"Remark: {remark}")) for remark in report.remarks),
+    ]
+    for paragraph in filter(None, map(list, paragraphs)):
+        yield 0, Text("")
+        yield from paragraph
+
+
+def _head(report: RunReport) -> Iterator[Line]:
     yield 0, Text(f"{report.kind} {report.source}", style="dim")
     if report.facts:
         yield 0, Text(" · ".join(f"{label} {value}" for label, value in report.facts))
-    yield from _environment(report)
-    for part in report.communicators:
-        yield 0, Text("")
-        yield from _communicator(part, everything)
-    if advices is not None and (advices.all or advices.remarks):
-        yield 0, Text("")
-        yield 0, Text("What only the next start can change", style="bold")
-        for line in format_advice(advices, folder):
-            words = line.lstrip()
-            yield 2 + len(line) - len(words), Text(words, no_wrap="lagom bench" in words)  # to be copied whole
-    if report.remarks:
-        yield 0, Text("")
-        yield from ((0, Text(f"Remark: {remark}")) for remark in report.remarks)
+    if report.environment:
+        what = "asks for this start" if report.kind == "config" else "started with"
+        yield 0, Text(f"{what}: {format_variables(report.environment)}")
+
+
+def _advice(advices: Advices | None, folder: Path | None) -> Iterator[Line]:
+    if advices is None or not (advices.all or advices.remarks):
+        return
+    yield 0, Text("What only the next start can change", style="bold")
+    for line in format_advice(advices, folder):
+        words = line.lstrip()
+        yield 2 + len(line) - len(words), Text(words, no_wrap="lagom bench" in words)  # to be copied whole
 
 
 def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
@@ -88,15 +100,8 @@ def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
         yield 0, Text(report.nothing, style="bold")
     exported = None if advices is None else advices.exported
     if exported is not None:
-        settings = " ".join(f"{name}={value}" for name, value in exported.environment.items())
+        settings = format_variables(exported.environment)
         yield 0, Text(f"The next start gains from {settings}: {exported.evidence}.", style="bold")
-
-
-def _environment(report: RunReport) -> Iterator[Line]:
-    if not report.environment:
-        return
-    what = "asks for this start" if report.kind == "config" else "started with"
-    yield 0, Text(f"{what}: {' '.join(f'{name}={value}' for name, value in report.environment.items())}")
 
 
 def _fit(report: RunReport) -> Iterator[Line]:
@@ -111,27 +116,21 @@ def _fit(report: RunReport) -> Iterator[Line]:
 
 def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
     yield 0, Text(f"{part.name}, {part.ranks} ranks", style="bold")
-    built = "of plain NCCL" if part.headroom else "built"
-    known = [
-        f"{part.period} calls an iteration" if part.period else "",
-        f"{format_time(part.z)} under plain NCCL" if part.z else "",
-        f"{part.channels_built} channels {built}" if part.channels_built else "",
-        f"measured by {part.tier}" if part.tier else "",
+    facts = [
+        (part.period, f"{part.period} calls an iteration"),
+        (part.z, f"{format_time(part.z)} under plain NCCL"),
+        (part.channels_built, f"{part.channels_built} channels {'of plain NCCL' if part.headroom else 'built'}"),
+        (part.tier, f"measured by {part.tier}"),
     ]
-    if any(known):
-        yield 2, Text(", ".join(fact for fact in known if fact))
-    if part.proof:
-        label = "proof:" if part.proven else "ended:"
-        yield 2, Text(f"{label} {part.proof if everything else part.proof.split('; ')[0]}")
-    if part.cost:
-        yield 2, Text(f"cost:  {part.cost}")
-    if everything:
-        for site in part.sites:
-            yield from _site(site)
-    else:
-        yield from _sites(part.sites)
-    for rule in part.rules:
-        yield 2, Text(f"rule: {rule}")
+    proof = part.proof if everything else part.proof.split("; ")[0]
+    labelled = [
+        ("", ", ".join(text for known, text in facts if known)),
+        ("proof: " if part.proven else "ended: ", proof),
+        ("cost:  ", part.cost),
+    ]
+    yield from ((2, Text(label + text)) for label, text in labelled if text)
+    yield from chain.from_iterable(map(_site, part.sites)) if everything else _sites(part.sites)
+    yield from ((2, Text(f"rule: {rule}")) for rule in part.rules)
     if part.not_tuned:
         yield 2, Text("Not tuned here:", style="bold")
         yield from ((4, Text(_not_tuned(one))) for one in part.not_tuned)
@@ -190,14 +189,11 @@ def _why(site: SiteReport) -> Iterator[Line]:
     counts = f"{len(good)} kept, {len(configs - good)} not"  # of configs, each once however often it was measured
     yield 4, Text(f"tried: {format_count(len(configs), 'config')}: {counts}")
     for trial in sorted(settled, key=lambda one: one.number):
-        yield 6, Text(_trial(trial), style=_STYLES.get(trial.verdict, ""))
-
-
-def _trial(trial: TriedConfig) -> str:
-    where = "" if trial.iteration is None else f" it {trial.iteration}"
-    together = " (with other sites)" if trial.joint else ""
-    tried = "as NCCL" if trial.config.is_stock else format_config(trial.config)
-    return f"#{trial.number}{where} {tried}{together}: {trial.decision}{_measured(trial)}: {trial.reason}"
+        where = "" if trial.iteration is None else f" it {trial.iteration}"
+        tried = "as NCCL" if trial.config.is_stock else format_config(trial.config)
+        what = f"#{trial.number}{where} {tried}{' (with other sites)' if trial.joint else ''}"
+        text = f"{what}: {trial.decision}{_measured(trial)}: {trial.reason}"
+        yield 6, Text(text, style=_STYLES.get(trial.verdict, ""))
 
 
 def _measured(trial: TriedConfig) -> str:
@@ -229,13 +225,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, CommConfig):  # asdict does not reach into slots of other modules' tuples twice
         return _plain(asdict(value))
     if isinstance(value, dict):
-        return {key: _name(key, one) for key, one in value.items()}
+        return {
+            key: nccl_name(one) if one is not None and key in ("algorithm", "protocol") else _plain(one)
+            for key, one in value.items()
+        }
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _name(key: str, value: Any) -> Any:
-    """Enumerations by their NCCL names."""
-    return nccl_name(value) if value is not None and key in ("algorithm", "protocol") else _plain(value)
 
 
 # -- in NCCL's words

@@ -38,14 +38,15 @@ def draw_path(search: CommState) -> Figure | None:
     figure, (axes,) = style.new_figure(7.6, 5.6)
     x, y = (np.array([getattr(step.move, key) for step in steps], float) / 1e6 for key in ("x", "y"))
     _bounds(axes, x, y)
-    kept = [place for place, step in enumerate(steps) if step.move.verdict in ("baseline", "better", "confirmed")]
+    verdicts = np.array([step.move.verdict for step in steps])
+    kept = np.isin(verdicts, ("baseline", "better", "confirmed"))
     axes.plot(x[kept], y[kept], color=style.INK, lw=1.0, alpha=0.55, zorder=2)
-    for verdict in dict.fromkeys(step.move.verdict for step in steps):
-        mine = [place for place, step in enumerate(steps) if step.move.verdict == verdict]
+    for verdict in dict.fromkeys(verdicts.tolist()):
+        mine = verdicts == verdict
         colour = style.VERDICT.get(verdict, style.FAINT)
         axes.scatter(x[mine], y[mine], s=26, color=colour, label=verdict, zorder=3, lw=0)
     _h_labels(axes, steps, x, y, _ends(axes, steps, x, y))
-    axes.set_title("CommState path")
+    axes.set_title("Search path")
     axes.set_xlabel("communication time X, ms an iteration")
     axes.set_ylabel("compute time Y, ms an iteration")
     axes.legend(loc="best", handlelength=1.0)

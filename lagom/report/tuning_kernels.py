@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import numpy as np
 from lagom import timeline
 from lagom.errors import LagomError
 from lagom.format import format_percent, format_time
-from lagom.journal import CommState, RunState
+from lagom.journal import CommState, Move, RunState
 from lagom.records import CommConfig
 from lagom.timeline import Profile
 from lagom.timeline.config_times import PatternCut, PatternTimes, cut_patterns, measure_patterns, select_iterations
@@ -67,7 +68,7 @@ def read_overlap(run: RunState, folder: Path) -> tuple[OverlapChange | None, str
     search = _only_tuned(run)
     if search is None or search.outcome is None:
         return None, "not exactly one communicator was tuned, so its kernels have no before and after."
-    chosen = [config.config() for config in search.outcome.configs_chosen]
+    chosen = [config.config() for config in search.chosen]
     try:
         tables, calls = load_records(folder)
         before, after = select_iterations(tables, calls, ()), select_iterations(tables, calls, chosen)
@@ -129,67 +130,71 @@ class Kernels:
 def read_kernels(search: CommState, folder: Path) -> Kernels:
     """From the files of a search in the log folder; empty where it left none."""
     files = find_trace_samples(folder, search.index)
-    base = search.baseline
-    if base is None or base.number not in files:
+    samples = [_TraceSample(move, files[move.number]) for move in search.moves if move.number in files]
+    stock = next((sample for sample in samples if sample.move is search.baseline), None)
+    if stock is None:
         return Kernels()
     try:
-        stock = load_trace_sample(files[base.number])
-        seen = select_iterations(*stock, (), _LEAST_OF_STOCK)
+        seen = stock.iterations(_LEAST_OF_STOCK)
         if not seen:
             return Kernels(remark="the kernels kept of plain NCCL are too few iterations to compare with.")
-        profile = timeline.profile(seen)
-        cut = cut_patterns(profile, _calls(stock))
-        patterns = None if cut is None else _patterns(search, files, stock, cut)
-        return Kernels(_overlap(search, files, seen), patterns)
+        cut = cut_patterns(timeline.profile(seen), stock.calls)
+        patterns = None if cut is None else _patterns(samples, stock, cut)
+        return Kernels(_overlap(search, samples, seen), patterns)
     except LagomError as error:
         return Kernels(remark=str(error))
 
 
-def _calls(recorded: Recorded) -> np.ndarray:
-    tables, calls = recorded
-    (records,) = calls[tables[0].rank].values()
-    return records
+@dataclass(frozen=True)
+class _TraceSample:
+    """The kernels that were kept of one move; read when they are asked for."""
+
+    move: Move
+    path: Path
+
+    @cached_property
+    def recorded(self) -> Recorded:
+        return load_trace_sample(self.path)
+
+    @property
+    def calls(self) -> np.ndarray:
+        tables, calls = self.recorded
+        (records,) = calls[tables[0].rank].values()
+        return records
+
+    @property
+    def wanted(self) -> tuple[CommConfig, ...]:
+        """The config of every site under the move's candidate."""
+        return tuple(record.config() for record in self.move.candidate)
+
+    def iterations(self, least: int) -> list[timeline.KernelTable]:
+        """Those under the candidate, of every rank; empty if there are fewer."""
+        return select_iterations(*self.recorded, self.wanted, least)
 
 
-def _wanted(search: CommState, number: int) -> tuple[CommConfig, ...]:
-    """The config of every site under the candidate of a move."""
-    move = next(move for move in search.moves if move.number == number)
-    return tuple(record.config() for record in move.candidate)
-
-
-def _overlap(search: CommState, files: dict[int, Path], stock: Sequence[timeline.KernelTable]) -> OverlapChange | None:
+def _overlap(
+    search: CommState, samples: Sequence[_TraceSample], stock: Sequence[timeline.KernelTable]
+) -> OverlapChange | None:
     """Before and after: after, the latest trace sample of what the search ended on. Stock kernels that never run alone
     are compared with the tuned ones, where those are pressed less."""
-    outcome = search.outcome
-    if outcome is None or outcome.verdict != "improved":
+    if search.outcome is None or search.outcome.verdict != "improved":
         return None
-    numbers = [move.number for move in search.moves if move.candidate == outcome.configs_chosen]
-    for number in reversed([number for number in numbers if number in files]):
-        tuned = select_iterations(*load_trace_sample(files[number]), _wanted(search, number), _LEAST + 1)
-        if tuned:
+    for sample in reversed(samples):
+        if sample.move.candidate == search.chosen and (tuned := sample.iterations(_LEAST + 1)):
             return OverlapChange(search.index, timeline.profile(stock, tuned), timeline.profile(tuned))
     return None
 
 
-def _patterns(search: CommState, files: dict[int, Path], stock: Recorded, cut: PatternCut) -> Patterns | None:
-    base = search.baseline
-    assert base is not None
+def _patterns(samples: Sequence[_TraceSample], stock: _TraceSample, cut: PatternCut) -> Patterns | None:
+    """Under stock, and under each candidate that the search went on from: faster, or as fast with fewer resources."""
     columns: list[tuple[int, PatternTimes]] = []
-    known = {move.number: move for move in search.moves}
-    for number in (number for number in files if number in known):
-        first = number == base.number
-        recorded = stock if first else load_trace_sample(files[number])
-        wanted = () if first else _wanted(search, number)
-        times = measure_patterns(recorded[0][0], _calls(recorded), wanted, cut)
-        if times is not None and times.iterations >= _LEAST and (first or _went_on(search, number)):
-            columns.append((number, times))
-    if not columns or columns[0][0] != base.number:
+    for sample in samples:
+        if sample is stock or sample.move.kept:
+            times = measure_patterns(sample.recorded[0][0], sample.calls, sample.wanted, cut)
+            if times is not None and times.iterations >= _LEAST:
+                columns.append((sample.move.number, times))
+    numbers = tuple(number for number, _ in columns)
+    if numbers[:1] != (stock.move.number,):
         return None
-    labels = tuple("plain NCCL" if number == base.number else f"#{number}" for number, _ in columns)
-    return Patterns(cut.names, tuple(number for number, _ in columns), labels, tuple(times for _, times in columns))
-
-
-def _went_on(search: CommState, number: int) -> bool:
-    """Whether the search went on from that candidate: faster, or as fast with fewer resources."""
-    move = next(move for move in search.moves if move.number == number)
-    return move.kept
+    labels = ("plain NCCL", *(f"#{number}" for number in numbers[1:]))
+    return Patterns(cut.names, numbers, labels, tuple(times for _, times in columns))

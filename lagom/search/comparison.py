@@ -42,7 +42,7 @@ class Arm:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _ArmSamples:
     """What is known about one arm: all its pairs, and ln(Z of the arm / Z of stock) of each."""
 
     pairs: list[tuple[Sample, Sample]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class ComparisonSession:
         self.incumbent = Assignment.stock(sites)
         self._moves: list[SearchMove] = []
         self._arms = {arm.name: arm for arm in arms}
-        self._kept = {arm.name: _Kept() for arm in arms}
+        self._kept = {arm.name: _ArmSamples() for arm in arms}
         self._iterations, self._missing = 0, 0
         self._noise, self._time_lost = statistics.Noise(), TimeLost()
         self._slow, self._beaten = set[str](), set[str]()  # not measured any further, and why
@@ -193,7 +193,7 @@ class ComparisonSession:
             self._time_lost.add(request.candidate, result.pairs, ran, sigma=self._noise.sigma)
             self._noise.add([math.log(candidate.z / incumbent.z) for incumbent, candidate in result.pairs])
 
-    def _move(self, arm: Arm, kept: _Kept, request: WindowRequest, result: WindowResult) -> SearchMove:
+    def _move(self, arm: Arm, kept: _ArmSamples, request: WindowRequest, result: WindowResult) -> SearchMove:
         ratio = low = high = None
         if kept.logs:
             logs = np.asarray(kept.logs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from itertools import zip_longest
 from typing import Any
 
 from lagom.errors import LagomError
@@ -20,6 +19,8 @@ _PLAIN = [field.name for field in fields(SearchMove) if field.name not in ("cand
 
 #: What a move decided. Its sentence is not compared: another release may word it otherwise.
 DECIDED = ("verdict", "kept", "site", "phase", "knob", "before", "after")
+#: After the last move of a log: a limit ended the search there.
+LIMIT = "limit"
 
 
 class ReplayMismatch(LagomError):
@@ -42,25 +43,16 @@ def replay(
     log = list(moves)
     candidates = [move.candidate for move in log if move.phase == CANDIDATE]
     session = TuningSession(strategy, problem, policy, candidates=candidates)
-    for logged, following in zip_longest(log, log[1:]):
+    purposes_after = [*(move.purpose for move in log[1:]), LIMIT if cut_short else ""]
+    for logged, after in zip(log, purposes_after, strict=False):  # of an empty log the second is longer
         request = session.request()
-        if request is None or (request.candidate, request.incumbent, request.purpose) != (
-            logged.ran or logged.candidate,
-            logged.incumbent,
-            logged.purpose,
-        ):
+        wanted = request and (request.candidate, request.incumbent, request.purpose)
+        if wanted != (logged.ran or logged.candidate, logged.incumbent, logged.purpose):
             raise ReplayMismatch(
                 f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
             )
-        if logged.purpose != "final" and _is_last_of_search(following, cut_short):
-            session.wrap_up("the log ends here")  # of no effect if the strategy had its answer anyway
-        if following is None and cut_short:
-            session.set_time_left(0.0, "the log ends here")  # no final A/B after its last window
-        if logged.purpose == "trial" and (following is None or following.purpose != "confirm"):
-            session.skip_proof()
-        if logged.verdict in ("confirmed", "rejected") and logged.samples:
-            session.end_test()  # of no effect unless a time limit ended it before its next look
-        again = session.report(_result(logged))
+        repeat_limits(session, logged, after)
+        again = session.report(WindowResult(logged.samples, logged.discarded, logged.ended_early, logged.iterations))
         for name in DECIDED:
             then, now = getattr(logged, name), getattr(again, name)
             if then != now:
@@ -68,9 +60,17 @@ def replay(
     return session
 
 
-def _is_last_of_search(following: SearchMove | None, cut_short: bool) -> bool:
-    """Whether the search ended with the move before ``following``: with a final A/B, or with what was proven."""
-    return cut_short if following is None else following.purpose == "final"
+def repeat_limits(session: TuningSession, logged: SearchMove, after: str) -> None:
+    """The limits of time that the logged run met at this move. A session sees no clock: what came ``after``, the
+    purpose of the next move or :data:`LIMIT`, shows them."""
+    if logged.purpose != "final" and after in ("final", LIMIT):
+        session.wrap_up("the log ends here")  # of no effect if the strategy had its answer anyway
+    if after == LIMIT:
+        session.set_time_left(0.0, "the log ends here")  # no final A/B after its last window
+    if logged.purpose == "trial" and after != "confirm":
+        session.skip_proof()
+    if logged.verdict in ("confirmed", "rejected") and logged.samples:
+        session.end_test()  # of no effect unless a time limit ended it before its next look
 
 
 def moves_of(events: Iterable[Any]) -> list[SearchMove]:
@@ -92,7 +92,3 @@ def _move(event: Any) -> SearchMove:
 
 def _assignment(configs: Iterable[Any]) -> Assignment:
     return Assignment(tuple(record.config() for record in configs))
-
-
-def _result(logged: SearchMove) -> WindowResult:
-    return WindowResult(logged.samples, logged.discarded, logged.ended_early, logged.iterations)

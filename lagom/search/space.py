@@ -81,7 +81,7 @@ class Space:
 
     def movable(self, assignment: Assignment, unit: Unit, dim: str) -> bool:
         """Does this knob act here at all? NT only acts on RING (it is written into RING's table alone)."""
-        return dim != "threads" or all(self._algorithm(assignment, site) == Algorithm.RING for site in unit)
+        return dim != "threads" or all(self._ring(assignment[site], site) for site in unit)
 
     def floor(self, base: Assignment, units: Sequence[Unit] | None = None) -> Assignment:
         """Fewest resources a search starts from, for the sites of ``units`` (all if not said), else as in ``base``."""
@@ -184,9 +184,6 @@ class Space:
         own = self._values[site, dim].index(None)
         above = next((rung for rung, magnitude in enumerate(magnitudes) if magnitude >= least), own)
         return min(above, own)
-
-    def _algorithm(self, assignment: Assignment, site: int) -> Algorithm | None:
-        return assignment[site].over(self.problem.stock[site]).algorithm
 
     def _ring(self, config: CommConfig, site: int) -> bool:
         return config.over(self.problem.stock[site]).algorithm == Algorithm.RING

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from lagom.errors import LagomError
 from lagom.records import Algorithm, Function, Protocol
-from lagom.sim.machine import Link, Machine
+from lagom.sim.machine import Link, MachineModel
 from lagom.sim.operations import Applied, Collective, ComputeKernel
 
 #: Shares of the wire each protocol can use (LL: 4 B of flag to 4 B of data; LL128: 8 to 120, and [M] H200 TP at
@@ -63,7 +63,7 @@ def smooth_min(a: float, b: float, power: float) -> float:
     return float((a**-power + b**-power) ** (-1.0 / power))
 
 
-def transfer(machine: Machine, collective: Collective, applied: Applied) -> Transfer:
+def transfer(machine: MachineModel, collective: Collective, applied: Applied) -> Transfer:
     """The collective under ``applied``, without any compute beside it."""
     protocol = Protocol.SIMPLE if applied.config.protocol is None else applied.config.protocol  # LL is 0
     tree = applied.config.algorithm == Algorithm.TREE
@@ -82,7 +82,7 @@ def transfer(machine: Machine, collective: Collective, applied: Applied) -> Tran
     return Transfer(ns, fixed, wire_bytes, channels, wire, link.sharpness, link.compute_drag, drawn, inflight, applied)
 
 
-def _slowest_link(machine: Machine, collective: Collective) -> Link:
+def _slowest_link(machine: MachineModel, collective: Collective) -> Link:
     """A ring is as fast as its slowest hop; across hosts that may be either."""
     if collective.sharers == 0 and collective.ranks <= machine.gpus_per_node:
         return machine.link
@@ -135,13 +135,13 @@ _ROOFLINE_POWER = 4.0
 _MIXING_LOSS = 0.35
 
 
-def alone_ns(machine: Machine, kernel: ComputeKernel) -> float:
+def alone_ns(machine: MachineModel, kernel: ComputeKernel) -> float:
     """The kernel's length with the GPU to itself."""
     slots = float(machine.sms * kernel.per_sm)
     return _roofline(_sm_ns(machine, kernel, slots), kernel.memory_bytes / machine.memory_gbps)
 
 
-def contended_ns(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> float:
+def contended_ns(machine: MachineModel, kernel: ComputeKernel, beside: Transfer) -> float:
     """The kernel's length if ``beside`` runs through all of it."""
     slots = max(1.0, machine.sms * kernel.per_sm - _slots_lost(machine, kernel, beside))
     used = min(0.85, _drawn(machine, beside) / machine.memory_gbps)
@@ -150,13 +150,13 @@ def contended_ns(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> f
     return _roofline(_sm_ns(machine, kernel, slots), traffic / memory)
 
 
-def contended_transfer_ns(machine: Machine, kernel: ComputeKernel, transfer: Transfer) -> float:
+def contended_transfer_ns(machine: MachineModel, kernel: ComputeKernel, transfer: Transfer) -> float:
     """The collective's length if ``kernel`` runs through all of it."""
     pressure = min(1.0, 0.5 + 0.5 * _memory_use(machine, kernel))
     return transfer.ns_with_wire(transfer.wire_gbps / (1.0 + transfer.drag * pressure))
 
 
-def arrival_ns(machine: Machine, kernel: ComputeKernel) -> float:
+def arrival_ns(machine: MachineModel, kernel: ComputeKernel) -> float:
     """How long a collective's blocks wait for a free slot while ``kernel`` fills the GPU: infinite (until the kernel
     ends) behind a persistent one, half a block on average behind others, nothing where slots are free."""
     if kernel.blocks < machine.sms * kernel.per_sm:
@@ -164,7 +164,7 @@ def arrival_ns(machine: Machine, kernel: ComputeKernel) -> float:
     return math.inf if kernel.persistent else 0.5 * kernel.block_ns
 
 
-def _slots_lost(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> float:
+def _slots_lost(machine: MachineModel, kernel: ComputeKernel, beside: Transfer) -> float:
     channels = float(beside.config.channels)
     if kernel.pair:
         pairs = machine.sms / 2
@@ -174,20 +174,20 @@ def _slots_lost(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> fl
     return min(channels, machine.sms - 1.0) * displaced
 
 
-def _sm_ns(machine: Machine, kernel: ComputeKernel, slots: float) -> float:
+def _sm_ns(machine: MachineModel, kernel: ComputeKernel, slots: float) -> float:
     even = max(1.0, kernel.blocks / slots)
     hard = math.ceil(even - 1e-9)
     sharp = machine.wave_sharpness
     return (sharp * hard + (1.0 - sharp) * even) * kernel.block_ns
 
 
-def _drawn(machine: Machine, beside: Transfer) -> float:
+def _drawn(machine: MachineModel, beside: Transfer) -> float:
     """Bandwidth the collective takes in its bursts: chunks come at the SM's speed, then pause for the wire."""
     chunk = beside.inflight_bytes / beside.config.channels
     return beside.memory_gbps * (1.0 + machine.burst * chunk / (chunk + machine.burst_half_chunk))
 
 
-def _l2_share(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> float:
+def _l2_share(machine: MachineModel, kernel: ComputeKernel, beside: Transfer) -> float:
     """Share of the L2 the collective holds: by its rate of insertion, but never more than its buffers."""
     own = kernel.memory_bytes / max(1.0, alone_ns(machine, kernel))
     by_rate = beside.memory_gbps / (beside.memory_gbps + own + 1e-9)
@@ -195,7 +195,7 @@ def _l2_share(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> floa
     return min(1.0, by_size) * (by_rate**0.5)
 
 
-def _memory_use(machine: Machine, kernel: ComputeKernel) -> float:
+def _memory_use(machine: MachineModel, kernel: ComputeKernel) -> float:
     return min(1.0, kernel.memory_bytes / machine.memory_gbps / alone_ns(machine, kernel))
 
 

@@ -21,7 +21,7 @@ from lagom.sim.layers import (
     mlp_forward,
     stream,
 )
-from lagom.sim.machine import Machine
+from lagom.sim.machine import MachineModel
 from lagom.sim.operations import Collective, CommOp, ComputeOp, OverlapGroup, Segment, SiteShape
 
 _AG, _RS = Function.ALL_GATHER, Function.REDUCE_SCATTER
@@ -47,7 +47,7 @@ def fsdp_sites(shape: Shape, ranks: int, head: bool) -> tuple[SiteShape, ...]:
 
 
 def fsdp_groups(
-    machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, head: bool, sequence: int
+    machine: MachineModel, shape: Shape, ranks: int, tokens: int, layers: int, head: bool, sequence: int
 ) -> tuple[OverlapGroup, ...]:
     """One micro-batch with optimizer step, as two groups: the queue of collectives is empty between them."""
     sites = fsdp_sites(shape, ranks, head)
@@ -59,10 +59,10 @@ def fsdp_groups(
 
 
 def _forward(
-    machine: Machine, shape: Shape, split: Split, layers: int, head: bool, calls: dict[str, Collective]
+    machine: MachineModel, shape: Shape, split: Split, layers: int, head: bool, calls: dict[str, Collective]
 ) -> tuple[Segment, ...]:
     copy_out = stream("copy_out", 2.0 * calls["ag_forward"].bytes)
-    layer = _forward_layer(machine, shape, split)
+    layer = attention_forward(machine, shape, split) + mlp_forward(machine, shape, split)
     segments = [_forward_start(shape, split, head, calls)]
     segments.append(
         Segment((ComputeOp(copy_out, -1), *_plain(layer)), (CommOp(calls["ag_forward"], 0),), repeats=layers - 1)
@@ -84,12 +84,12 @@ def _forward_start(shape: Shape, split: Split, head: bool, calls: dict[str, Coll
 
 
 def _backward(
-    machine: Machine, shape: Shape, split: Split, layers: int, head: bool, calls: dict[str, Collective], ranks: int
+    machine: MachineModel, shape: Shape, split: Split, layers: int, head: bool, calls: dict[str, Collective], ranks: int
 ) -> tuple[Segment, ...]:
     ag, rs = calls["ag_backward"], calls["rs_backward"]
     layer = (
         ComputeOp(stream("copy_out", 2.0 * ag.bytes), -1),
-        *_plain(_backward_layer(machine, shape, split)),
+        *_plain(mlp_backward(machine, shape, split) + attention_backward(machine, shape, split)),
         ComputeOp(stream("copy_in", 2.0 * rs.bytes)),
     )
     gather, scatter = CommOp(ag, 0), CommOp(rs, -1)
@@ -117,20 +117,12 @@ def _backward_end(
     return (Segment((ComputeOp(embedding), ComputeOp(optimizer, 1)), (last, root)),)
 
 
-def _forward_layer(machine: Machine, shape: Shape, split: Split) -> Kernels:
-    return attention_forward(machine, shape, split) + mlp_forward(machine, shape, split)
-
-
-def _backward_layer(machine: Machine, shape: Shape, split: Split) -> Kernels:
-    return mlp_backward(machine, shape, split) + attention_backward(machine, shape, split)
-
-
-def _head_forward(machine: Machine, shape: Shape, split: Split) -> Kernels:
+def _head_forward(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
     t, v = split.tokens, shape.vocabulary
     return (gemm(machine, "head", t, v, shape.hidden), stream("loss", 8.0 * t * v))
 
 
-def _head_backward(machine: Machine, shape: Shape, split: Split) -> Kernels:
+def _head_backward(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
     t, v, h = split.tokens, shape.vocabulary, shape.hidden
     return (
         stream("loss_bwd", 8.0 * t * v),

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from lagom.records import Algorithm, Function
 from lagom.sim.contention import alone_ns, arrival_ns, contended_ns, contended_transfer_ns, transfer
 from lagom.sim.engine import Head, KernelRow, Script, play, play_spans, write_out
-from lagom.sim.machine import Machine
+from lagom.sim.machine import MachineModel
 from lagom.sim.operations import Applied, Collective, ComputeKernel, GroupTimes, OverlapGroup
 
 
 class GroupSimulator:
     """One group on one machine: its script, its kernels alone, and heads and results by config, cached."""
 
-    def __init__(self, group: OverlapGroup, machine: Machine) -> None:
+    def __init__(self, group: OverlapGroup, machine: MachineModel) -> None:
         self.group, self.machine = group, machine
         kernels = list(dict.fromkeys(op.kernel for s in group.segments for op in s.compute))
         self._kernels: list[ComputeKernel] = kernels

@@ -32,7 +32,7 @@ from lagom.sim.layers import (
     mlp_forward,
     stream,
 )
-from lagom.sim.machine import Machine
+from lagom.sim.machine import MachineModel
 from lagom.sim.operations import Collective, CommOp, ComputeOp, OverlapGroup, Segment, SiteShape
 
 _AR = Function.ALL_REDUCE
@@ -52,7 +52,7 @@ def domino_sites(shape: Shape, tensor: int, replicas: int, tokens: int, backward
 
 
 def domino_groups(
-    machine: Machine,
+    machine: MachineModel,
     shape: Shape,
     tensor: int,
     replicas: int,
@@ -74,7 +74,7 @@ def domino_groups(
 
 
 def _forward(
-    machine: Machine, shape: Shape, half: Split, layers: int, calls: dict[str, Collective], head: bool
+    machine: MachineModel, shape: Shape, half: Split, layers: int, calls: dict[str, Collective], head: bool
 ) -> tuple[Segment, ...]:
     attention, mlp = attention_forward(machine, shape, half), mlp_forward(machine, shape, half)
     compute = _waiting(-1, attention) + _waiting(None, attention) + _waiting(0, mlp) + _waiting(1, mlp)
@@ -87,7 +87,7 @@ def _forward(
 
 
 def _backward(
-    machine: Machine, shape: Shape, half: Split, layers: int, calls: dict[str, Collective]
+    machine: MachineModel, shape: Shape, half: Split, layers: int, calls: dict[str, Collective]
 ) -> tuple[Segment, ...]:
     mlp, attention = (
         _by_input_first(mlp_backward(machine, shape, half)),
@@ -116,7 +116,7 @@ def _step(shape: Shape, tensor: int, layers: int, calls: dict[str, Collective]) 
     return (Segment((ComputeOp(optimizer, 0),), (CommOp(calls["ar_gradients"]),)),)
 
 
-def _head(machine: Machine, shape: Shape, half: Split, suffix: str) -> Kernels:
+def _head(machine: MachineModel, shape: Shape, half: Split, suffix: str) -> Kernels:
     t, v = 2 * half.tokens, shape.vocabulary // half.tensor
     return (gemm(machine, f"head{suffix}", t, v, shape.hidden), stream(f"loss{suffix}", 4.0 * t * v))
 
@@ -161,7 +161,7 @@ def expert_sites(shape: Shape, ranks: int, tokens: int) -> tuple[SiteShape, ...]
 
 
 def expert_groups(
-    machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, backward: bool = True
+    machine: MachineModel, shape: Shape, ranks: int, tokens: int, layers: int, backward: bool = True
 ) -> tuple[OverlapGroup, ...]:
     """Forward and backward of one micro-batch; attention is replicated, experts are spread over ``ranks``."""
     forward, back = (
@@ -172,7 +172,8 @@ def expert_groups(
     groups = [OverlapGroup("ep forward", (_layer(dense, _routed(machine, shape, ranks, half, ""), forward, layers),))]
     if not backward:
         return tuple(groups)
-    dense = attention_backward(machine, shape, half) + _twice(machine, shape, half)
+    shared = _shared(machine, shape, half, "_dgrad") + _shared(machine, shape, half, "_wgrad")
+    dense = attention_backward(machine, shape, half) + shared
     routed = _routed(machine, shape, ranks, half, "_dgrad") + _routed(machine, shape, ranks, half, "_wgrad")
     return (*groups, OverlapGroup("ep backward", (_layer(dense, routed, back, layers),)))
 
@@ -183,7 +184,7 @@ def _layer(dense: Kernels, routed: Kernels, call: Collective, layers: int) -> Se
     return Segment(compute, comm, repeats=layers)
 
 
-def _routed(machine: Machine, shape: Shape, ranks: int, half: Split, suffix: str) -> Kernels:
+def _routed(machine: MachineModel, shape: Shape, ranks: int, half: Split, suffix: str) -> Kernels:
     """This rank's experts as grouped products over the tokens that came in."""
     e = _experts(shape)
     local = e.count // ranks
@@ -198,7 +199,7 @@ def _routed(machine: Machine, shape: Shape, ranks: int, half: Split, suffix: str
     )
 
 
-def _shared(machine: Machine, shape: Shape, half: Split, suffix: str) -> Kernels:
+def _shared(machine: MachineModel, shape: Shape, half: Split, suffix: str) -> Kernels:
     e = _experts(shape)
     if not e.shared:
         return ()
@@ -207,10 +208,6 @@ def _shared(machine: Machine, shape: Shape, half: Split, suffix: str) -> Kernels
         gemm(machine, f"shared_up{suffix}", half.tokens, 2 * width, shape.hidden),
         gemm(machine, f"shared_down{suffix}", half.tokens, shape.hidden, width),
     )
-
-
-def _twice(machine: Machine, shape: Shape, half: Split) -> Kernels:
-    return _shared(machine, shape, half, "_dgrad") + _shared(machine, shape, half, "_wgrad")
 
 
 def _experts(shape: Shape) -> Experts:

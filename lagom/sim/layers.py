@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lagom.sim.machine import Machine
+from lagom.sim.machine import MachineModel
 from lagom.sim.operations import ComputeKernel
 
 
@@ -81,7 +81,7 @@ _STREAM_BLOCK_BYTES = 64 << 10
 _STREAM_EFFICIENCY = 0.83
 
 
-def gemm(machine: Machine, name: str, m: int, n: int, k: int, batch: int = 1) -> ComputeKernel:
+def gemm(machine: MachineModel, name: str, m: int, n: int, k: int, batch: int = 1) -> ComputeKernel:
     """``batch`` products of (m, k) by (k, n)."""
     tile_m, tile_n = machine.gemm_tile
     tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * batch
@@ -100,7 +100,7 @@ def gemm(machine: Machine, name: str, m: int, n: int, k: int, batch: int = 1) ->
     )
 
 
-def _resident_miss(machine: Machine, m: int, n: int, k: int) -> float:
+def _resident_miss(machine: MachineModel, m: int, n: int, k: int) -> float:
     """Misses fall when a wave's operand panels fit the L2."""
     tile_m, tile_n = machine.gemm_tile
     side = math.sqrt(machine.sms)
@@ -109,7 +109,7 @@ def _resident_miss(machine: Machine, m: int, n: int, k: int) -> float:
 
 
 def attention(
-    machine: Machine, name: str, tokens: int, sequence: int, width: int, backward: bool = False
+    machine: MachineModel, name: str, tokens: int, sequence: int, width: int, backward: bool = False
 ) -> ComputeKernel:
     """Causal flash attention over ``tokens`` in sequences of ``sequence``; ``width`` = heads x head size.
     The backward pass does 2.5 times the work (five products for two)."""
@@ -140,7 +140,7 @@ class Split:
     tensor: int = 1
 
 
-def attention_forward(machine: Machine, shape: Shape, split: Split) -> Kernels:
+def attention_forward(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
     """Norm, QKV, attention, output projection."""
     t, h, p = split.tokens, shape.hidden, split.tensor
     return (
@@ -151,7 +151,7 @@ def attention_forward(machine: Machine, shape: Shape, split: Split) -> Kernels:
     )
 
 
-def mlp_forward(machine: Machine, shape: Shape, split: Split) -> Kernels:
+def mlp_forward(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
     """Residual and norm, up (and gate), activation, down."""
     t, h, f = split.tokens, shape.hidden, shape.ffn // split.tensor
     ups = tuple(gemm(machine, name, t, f, h) for name in (("gate", "up") if shape.gated else ("up",)))
@@ -163,7 +163,7 @@ def mlp_forward(machine: Machine, shape: Shape, split: Split) -> Kernels:
     )
 
 
-def attention_backward(machine: Machine, shape: Shape, split: Split) -> Kernels:
+def attention_backward(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
     """Gradients of the attention half, by input and by weight."""
     t, h, p = split.tokens, shape.hidden, split.tensor
     qkv = (h + 2 * shape.kv_width) // p
@@ -175,7 +175,7 @@ def attention_backward(machine: Machine, shape: Shape, split: Split) -> Kernels:
     )
 
 
-def mlp_backward(machine: Machine, shape: Shape, split: Split) -> Kernels:
+def mlp_backward(machine: MachineModel, shape: Shape, split: Split) -> Kernels:
     """Gradients of the MLP half."""
     t, h, f = split.tokens, shape.hidden, shape.ffn // split.tensor
     ups: Kernels = ()
@@ -189,6 +189,6 @@ def mlp_backward(machine: Machine, shape: Shape, split: Split) -> Kernels:
     )
 
 
-def _backward_gemm(machine: Machine, name: str, t: int, n: int, k: int) -> Kernels:
+def _backward_gemm(machine: MachineModel, name: str, t: int, n: int, k: int) -> Kernels:
     """A forward (t, k) x (k, n) has two backward products of the same work."""
     return (gemm(machine, f"{name}_dgrad", t, k, n), gemm(machine, f"{name}_wgrad", k, n, t))

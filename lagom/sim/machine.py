@@ -35,7 +35,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineModel:
     """One kind of host. Bandwidths in GB/s (= bytes/ns), times in ns, sizes in bytes."""
 
     name: str
@@ -65,7 +65,7 @@ class Machine:
 
 
 # --- 8 x A40, NVLink (the paper's cluster A) --------------------------------------------------------------------------
-A40_NVLINK = Machine(
+A40_NVLINK = MachineModel(
     name="a40_nvlink",
     sms=84,  # [D], and the 30.2 % of [L] Fig. 3 = (84 - 16) / (84 - 32) - 1 says the same
     sm_threads=1536,  # [D] compute capability 8.6
@@ -120,7 +120,7 @@ A40_PCIE = replace(
 )
 
 # --- 8 x H200, NVSwitch -----------------------------------------------------------------------------------------------
-H200_NVLINK = Machine(
+H200_NVLINK = MachineModel(
     name="h200_nvlink",
     sms=132,  # [M]
     sm_threads=2048,  # [D] compute capability 9.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lagom.records import CommConfig, Function
-from lagom.sim.machine import Machine
+from lagom.sim.machine import MachineModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Workload:
     name: str
     ranks: int
     sites: tuple[SiteShape, ...]
-    build: Callable[[Machine], tuple[OverlapGroup, ...]]
+    build: Callable[[MachineModel], tuple[OverlapGroup, ...]]
     note: str = ""
 
 

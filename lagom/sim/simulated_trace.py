@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from lagom.records import Assignment, CommConfig
-from lagom.sim.operations import Span
 from lagom.sim.simulator import Simulator
 from lagom.timeline.kernel_names import NO_FUNCTION
 from lagom.timeline.kernel_table import KernelTable, build
 
 SMALLEST_CHUNK = 32 << 10
+_INTEGERS = ("stream", "name", "grid", "block", "function", "bytes")
+_ROW = np.dtype([("start", float), ("end", float), *((name, np.int64) for name in _INTEGERS)])
 
 
 def build_kernel_table(
@@ -35,13 +34,21 @@ def build_kernel_table(
     pace = 1.0 + noise * np.random.default_rng(seed).standard_normal(iterations).clip(-3, 3)
     begin = 1_000_000_000 + np.concatenate([[0.0], np.cumsum(pace * (length + simulator.machine.launch_ns))[:-1]])
     jitter = np.random.default_rng([seed, rank + 1]).uniform(0, 2_000, iterations)
-    one = _Simulated(spans, simulator)
-    start, end = (np.rint((begin + jitter)[:, None] + np.outer(pace, edge)).ravel() for edge in (one.start, one.end))
+    names = tuple(sorted({span.name for span in spans}))
+    place = {name: index for index, name in enumerate(names)}
+    calls = [(int(call.function), call.bytes) for call in simulator.comm_ops]
+    rows = [
+        (span.start, span.end, span.queue == "comm", place[span.name], span.grid, span.block,
+         *(calls[span.op] if span.queue == "comm" else (NO_FUNCTION, 0)))
+        for span in spans
+    ]  # fmt: skip
+    one = np.array(rows, _ROW)
+    edges = (one["start"], one["end"])
+    start, end = (np.rint((begin + jitter)[:, None] + np.outer(pace, edge)).ravel() for edge in edges)
+    every = np.tile(one, iterations)
     return build(
-        start, end, np.tile(one.stream, iterations), one.names, np.tile(one.name, iterations),
-        grid=np.tile(one.grid, iterations), block=np.tile(one.block, iterations),
-        channels=np.tile(one.grid, iterations), function=np.tile(one.function, iterations),
-        slot=np.tile(np.where(one.stream == 1, 0, -1), iterations), size=np.tile(one.bytes, iterations),
+        start, end, every["stream"], names, every["name"], grid=every["grid"], block=every["block"],
+        channels=every["grid"], function=every["function"], slot=every["stream"] - 1, size=every["bytes"],
         rank=rank, sms=simulator.machine.sms, source=f"simulated {simulator.workload.name} on {simulator.machine.name}",
     )  # fmt: skip
 
@@ -49,21 +56,3 @@ def build_kernel_table(
 def throttled(simulator: Simulator) -> Assignment:
     """Communication that hardly presses on compute: one channel, the smallest chunks. For a quiet recording."""
     return Assignment((CommConfig(channels=1, chunk_bytes=SMALLEST_CHUNK),) * len(simulator.stock()))
-
-
-class _Simulated:
-    """The columns of one simulated iteration."""
-
-    def __init__(self, spans: Sequence[Span], simulator: Simulator) -> None:
-        calls = simulator.comm_ops
-        self.names = tuple(sorted({span.name for span in spans}))
-        place = {name: index for index, name in enumerate(self.names)}
-        self.start = np.array([span.start for span in spans])
-        self.end = np.array([span.end for span in spans])
-        self.stream = np.array([int(span.queue == "comm") for span in spans])
-        self.name = np.array([place[span.name] for span in spans])
-        self.grid = np.array([int(span.grid) for span in spans])
-        self.block = np.array([int(span.block) for span in spans])
-        ops = [calls[span.op] if span.queue == "comm" else None for span in spans]
-        self.bytes = np.array([op.bytes if op else 0 for op in ops])
-        self.function = np.array([int(op.function) if op else NO_FUNCTION for op in ops])

@@ -18,7 +18,7 @@ from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Kn
 from lagom.sim.contention import transfer
 from lagom.sim.group_simulator import GroupSimulator
 from lagom.sim.half_batches import ALL_TO_ALL
-from lagom.sim.machine import Machine
+from lagom.sim.machine import MachineModel
 from lagom.sim.operations import Applied, GroupTimes, OverlapGroup, Span, Workload
 
 #: One iteration in this many has a straggler, which adds up to :data:`_STRAGGLER` of Z.
@@ -86,7 +86,7 @@ class OpCall:
 class Simulator:
     """One workload on one machine under one knob set. Deterministic but for :meth:`sample`."""
 
-    def __init__(self, workload: Workload, machine: Machine, knobs: str = "stock_2_30", seed: int = 0) -> None:
+    def __init__(self, workload: Workload, machine: MachineModel, knobs: str = "stock_2_30", seed: int = 0) -> None:
         """``seed`` seeds the generator that :meth:`sample` uses when it is given none."""
         if knobs not in KNOB_SETS:
             raise SimulatorError(f"no knob set named {knobs!r}; use one of {', '.join(KNOB_SETS)}")
@@ -99,10 +99,10 @@ class Simulator:
         self._groups_simulated = [GroupSimulator(group, machine) for group in self.groups]
         self._runs: dict[Assignment, Iteration] = {}
         self._op_runs: dict[tuple[CommConfig, ...], Iteration] = {}
-        self._call_of = {c.site: c for g in self.groups for c in g.collectives}
+        self._ops = tuple(c for g in self.groups for _ in range(g.repeats) for c in g.collectives)
+        self._call_of = {op.site: op for op in self._ops}
         for call in self._call_of.values():
             transfer(machine, call, self.applied(STOCK, call.function))  # refuses what this machine cannot connect
-        self._ops = tuple(c for g in self.groups for _ in range(g.repeats) for c in g.collectives)
 
     # --- what is to be tuned --------------------------------------------------------------------------------------
 

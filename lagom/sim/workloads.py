@@ -13,14 +13,17 @@ from lagom.records import Function
 from lagom.sim.fsdp import fsdp_groups, fsdp_sites
 from lagom.sim.half_batches import domino_groups, domino_sites, expert_groups, expert_sites
 from lagom.sim.layers import SHAPES, gemm, stream
-from lagom.sim.machine import Machine
+from lagom.sim.machine import MachineModel
 from lagom.sim.operations import Collective, CommOp, ComputeOp, OverlapGroup, Segment, SiteShape, Workload
 
 MIB = 1 << 20
 
 
 def side_by_side_groups(
-    machine: Machine, calls: tuple[tuple[Function, int], ...], products: tuple[tuple[int, int, int], ...], ranks: int
+    machine: MachineModel,
+    calls: tuple[tuple[Function, int], ...],
+    products: tuple[tuple[int, int, int], ...],
+    ranks: int,
 ) -> tuple[OverlapGroup, ...]:
     """Collectives one after another beside matrix products one after another, no dependency between the queues."""
     comm = tuple(CommOp(Collective(i, f, size, ranks)) for i, (f, size) in enumerate(calls))
@@ -29,7 +32,10 @@ def side_by_side_groups(
 
 
 def chain_groups(
-    machine: Machine, calls: tuple[tuple[Function, int], ...], products: tuple[tuple[int, int, int], ...], ranks: int
+    machine: MachineModel,
+    calls: tuple[tuple[Function, int], ...],
+    products: tuple[tuple[int, int, int], ...],
+    ranks: int,
 ) -> tuple[OverlapGroup, ...]:
     """Like an iteration: collective j is issued after stage j of compute and needed by stage j+2."""
     compute: list[ComputeOp] = []

@@ -111,6 +111,10 @@ class Profile:
         return self.coverage.tier != NCCL_ALONE
 
     @property
+    def has_communication(self) -> bool:
+        return bool(self.own_x) or any(rank.table.is_communication.any() for rank in self.ranks)
+
+    @property
     def rank(self) -> RankTimeline:
         """The rank shown."""
         return self.ranks[self.shown]
@@ -131,29 +135,29 @@ def profile(
     kernels that always have communication beside them in ``tables``. ``calls``: what the ranks' communicators were
     called for, to count the kernels whose call is known.
     """
-    if not tables or not any(len(table) for table in tables):
-        z = z_by_calls(calls or {})
+    tables = sorted((table for table in tables if len(table)), key=lambda table: table.rank)
+    if not tables:
+        z = z_by_calls(calls)
         seen = "" if z is None else f", only calls, {z / 1e6:.3g} ms an iteration (tier {HOST}: {TIERS[HOST]})"
         raise TraceError(f"there is no usable kernel record{seen}; record at least three iterations of a GPU job.")
-    ranks = _ranks(sorted((table for table in tables if len(table)), key=lambda table: table.rank))
-    contentions = [measure_contention(rank.table, rank.steps, rank.busy) for rank in ranks]
-    if reference:
-        contentions = _with_references(ranks, contentions, reference)
+    ranks = _ranks(tables)
+    contentions = _contentions(ranks, reference)
     overheads = [measure_overhead(rank.table, rank.steps, one) for rank, one in zip(ranks, contentions, strict=True)]
     merged = combine_ranks(ranks)
     times = [rank.step_times() for rank in ranks]
     lengths = [float(np.median(part.z)) for part in times]
     shown = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
     rank, contention = ranks[shown], contentions[shown]
+    z_max, x, y = (_median([getattr(sample, time) for sample in merged.samples]) for time in ("z_max", "x", "y"))
     found = Profile(
         ranks=tuple(ranks),
         combined=merged,
         shown=shown,
         steps=len(merged.samples),
         irregular=sum(one.steps.irregular for one in ranks),
-        z_max=_median([sample.z_max for sample in merged.samples]),
-        x=_median([sample.x for sample in merged.samples]),
-        y=_median([sample.y for sample in merged.samples]),
+        z_max=z_max,
+        x=x,
+        y=y,
         own_x=_median(times[shown].x),
         overlap_ratio=_median(times[shown].overlap_ratio),
         exposed=_median(times[shown].exposed),
@@ -165,7 +169,7 @@ def profile(
         slowdowns=tuple(kernel_slowdowns(rank.table, rank.steps, contention)),
         families=tuple(family_slowdowns(rank.table, rank.steps, contention)),
         contention=contention,
-        coverage=measure_coverage([rank.table for rank in ranks], calls),
+        coverage=measure_coverage(tables, calls),
         notes=(*note_limits(ranks, overheads, merged), *note_reference_trace(contention)),
         reference=_reference_of(rank.table.rank, reference),
     )
@@ -187,11 +191,12 @@ def _without_compute(found: Profile) -> Profile:
     )  # fmt: skip
 
 
-def _with_references(
-    ranks: Sequence[RankTimeline], contentions: Sequence[Contention], reference: Sequence[KernelTable]
-) -> list[Contention]:
-    """The ranks' contention, missing references filled in from the reference trace of the same rank, else of its
-    first."""
+def _contentions(ranks: Sequence[RankTimeline], reference: Sequence[KernelTable]) -> list[Contention]:
+    """The ranks' contention, missing references filled in from the reference trace, if there is one, of the same rank,
+    else of its first."""
+    contentions = [measure_contention(rank.table, rank.steps, rank.busy) for rank in ranks]
+    if not reference:
+        return contentions
     measured: dict[int, MeasuredTrace] = {}
     filled = []
     for rank, one in zip(ranks, contentions, strict=True):

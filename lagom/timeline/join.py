@@ -13,7 +13,7 @@ kernel starts before its call was made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -155,15 +155,14 @@ class _Work:
         """Streams against communicators: a pair that is the only one possible for both is taken, until none is left."""
         of_kernel, slots = self.table.stream[kernels], list(slots)
         streams = {int(one): kernels[of_kernel == one] for one in np.unique(of_kernel)}
-        while streams and slots:
+        while True:
             fits = {
                 (stream, slot): placed
                 for stream, mine in streams.items()
                 for slot in slots
                 if isinstance(placed := self._try(mine, slot, function), _Placed)
             }
-            sole = [pair for pair in fits if sum(pair[0] == one for one, _ in fits) == 1]
-            sole = [pair for pair in sole if sum(pair[1] == slot for _, slot in fits) == 1]
+            sole = sole_pairs(fits)
             if not sole:
                 break
             for stream, slot in sole:
@@ -178,7 +177,8 @@ class _Work:
         start = self._latest_launch(kernels)
         if (table.bytes[kernels] > 0).all():
             return _by_bytes(table.bytes[kernels], start, records["bytes"].astype(np.int64), _times(records))
-        return _by_count(start, _times(records))
+        offsets = list(range(len(records) - len(start) + 1))  # one to one, in order
+        return _only(offsets, start, _times(records), COUNTS_DIFFER)
 
     def _latest_launch(self, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Until when each kernel may have been launched, by the clock of the calls."""
@@ -218,6 +218,12 @@ class _Work:
         return Join(self.call, self.slot, self.exact, self.by_order, joined, total - joined, dict(self.reasons))
 
 
+def sole_pairs(possible: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those of the pairs of which each side is in no other."""
+    ones, others = Counter(one for one, _ in possible), Counter(other for _, other in possible)
+    return [(one, other) for one, other in possible if ones[one] == others[other] == 1]
+
+
 def _times(records: NDArray[Any]) -> NDArray[np.int64]:
     return np.minimum(records["time_ns"], np.uint64(2**63 - 1)).astype(np.int64)
 
@@ -246,13 +252,6 @@ def _by_prefix_sums(sizes: NDArray[np.int64], call_sizes: NDArray[np.int64]) -> 
             first[low:high] = begin
             used[begin:end] = True
     return _Placed(first, used)
-
-
-def _by_count(start: NDArray[np.int64], made: NDArray[np.int64]) -> _Placed | str:
-    """One to one, in order, at the only offset at which no kernel starts before its call."""
-    if made.size < start.size:
-        return COUNTS_DIFFER
-    return _only(list(range(made.size - start.size + 1)), start, made, TOO_EARLY)
 
 
 def _only(offsets: list[int], start: NDArray[np.int64], made: NDArray[np.int64], otherwise: str) -> _Placed | str:

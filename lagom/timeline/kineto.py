@@ -106,15 +106,15 @@ def _table(
 ) -> KernelTable:
     base = _base(document, source)
     rows = [row for event in events if (row := _row(event, base)) is not None]
-    names, ids = _intern([row[0] for row in rows])
-    communicators, slots = _intern([row[7] for row in rows], keep_order=True)
-    columns = np.array([row[1:7] + (row[8],) for row in rows], np.int64).reshape(len(rows), 7)
+    names, ids = _intern([name for name, *_ in rows])
+    communicators, slots = _intern([group for _, group, *_ in rows], keep_order=True)
+    start, end, stream, grid, block, size, function, channels = (
+        np.array([numbers for _, _, *numbers in rows], np.int64).reshape(len(rows), 8).T
+    )
     kinds = np.array([int(kind_of(name)) for name in names] or [0], np.uint8)[ids]
-    functions = np.where(columns[:, 6] == NO_FUNCTION, [function_of(row[0]) for row in rows] or 0, columns[:, 6])
     return build(
-        columns[:, 0], columns[:, 1], columns[:, 2], names, ids,
-        grid=columns[:, 3], block=columns[:, 4], size=columns[:, 5], channels=[row[9] for row in rows],
-        kind=kinds, function=functions,
+        start, end, stream, names, ids, grid=grid, block=block, size=size, channels=channels, kind=kinds,
+        function=function,
         slot=np.where(np.array([name == "" for name in communicators] or [True])[slots], -1, slots),
         rank=_rank(document, device, alone), sms=_sms(document, device), source=source,
         malformed=len(events) - len(rows),
@@ -129,7 +129,7 @@ def _base(document: dict[str, Any], source: str) -> int:
 
 
 def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
-    """(name, start, end, stream, blocks, threads, bytes, process group, function, grid x), None if it is unusable."""
+    """(name, process group, start, end, stream, blocks, threads, bytes, function, grid x), None if it is unusable."""
     if not isinstance(event["cat"], str):
         return None
     args = event.get("args")
@@ -145,7 +145,8 @@ def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
         group = str(args.get("Process Group Name", ""))
         # half a surrogate pair is valid in JSON, but in no file or picture
         name = str(event["name"]).encode(errors="backslashreplace").decode()
-        row = (name, *numbers, group, function_of(operation), grid[0])
+        function = function_of(operation)
+        row = (name, group, *numbers, function if function != NO_FUNCTION else function_of(name), grid[0])
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
     return row if max(map(abs, numbers)) <= _LARGEST else None

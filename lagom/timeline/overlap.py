@@ -137,7 +137,10 @@ def overlap(trace: Trace, *, reference: Trace | None = None, calls: Calls | None
         A file that cannot be read, or no usable kernel record in it.
     """
     tables, recorded = _tables(trace)
-    quieter = _own_reference(trace) if reference is None else _tables(reference)[0]
+    if reference is not None:
+        quieter = _tables(reference)[0]
+    else:  # the reference trace in the folder of a profile
+        quieter = load_reference([Path(trace)]) if isinstance(trace, (str, os.PathLike)) else []
     found = profile(tables, quieter, recorded if calls is None else calls)
     return Overlap(
         x_ns=found.x,
@@ -176,11 +179,6 @@ def measure_ranks(found: Profile) -> tuple[RankOverlap, ...]:
             )
         )
     return tuple(rows)
-
-
-def _own_reference(trace: Trace) -> list[KernelTable]:
-    """The reference trace in the folder of a profile."""
-    return load_reference([Path(trace)]) if isinstance(trace, (str, os.PathLike)) else []
 
 
 def _tables(trace: Trace) -> tuple[list[KernelTable], Calls | None]:

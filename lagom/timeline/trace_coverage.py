@@ -78,10 +78,10 @@ def measure_coverage(tables: Sequence[KernelTable], calls: Calls | None = None) 
     )
 
 
-def z_by_calls(calls: Calls) -> float | None:
+def z_by_calls(calls: Calls | None) -> float | None:
     """Z by the times alone at which the busiest communicator was called, ns: the last tier; ``None`` if its calls do
     not repeat themselves three times."""
-    every = [records for of_rank in calls.values() for records in of_rank.values()]
+    every = [records for of_rank in (calls or {}).values() for records in of_rank.values()]
     records = np.sort(max(every, key=len, default=np.zeros(0, CALL_RECORD)), order="call")
     codes = np.unique(records[["function", "bytes"]], return_inverse=True)[1]
     period = find_period(codes) if codes.size else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from lagom.doctor.nccl_versions import capabilities, version_from_code
 from lagom.sim.virtual.abi import ffi
-from lagom.sim.virtual.entry import ProcessEntry
+from lagom.sim.virtual.process_entry import ProcessEntry
 from lagom.wire.library import plugin_path
 
 COMM_ID, RANKS = 0xABCDEF, 2

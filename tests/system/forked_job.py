@@ -17,9 +17,7 @@ from lagom.sim.virtual.rank import main as rank
 from tests.soak.forked import Forked, to_the_end
 
 
-def forked(
-    arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int, *, aloud: bool = False
-) -> Forked:
+def forked(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int, *, aloud: bool = False) -> Forked:
     """Instead of :func:`lagom.sim.virtual.virtual_job.spawned`; ``fd`` is inherited."""
     errors = os.dup(2)
 

@@ -48,9 +48,7 @@ def bare_environment() -> dict[str, str]:
     return {**kept, "LAGOM_CACHE": "off"}
 
 
-def _end_after(
-    process: Lagom, folder: Path, until: type | Callable[[list[Any]], bool], ending: int
-) -> None:
+def _end_after(process: Lagom, folder: Path, until: type | Callable[[list[Any]], bool], ending: int) -> None:
     """The signal is passed on to the job, which ends in order."""
 
     def is_there() -> bool:

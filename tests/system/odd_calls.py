@@ -8,8 +8,8 @@ import struct
 from array import array
 
 from lagom.records import Function
-from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.nccl import VirtualNccl
+from lagom.sim.virtual.process_entry import ProcessEntry
 from lagom.sim.virtual.selection import CollectiveCall, Fabric, cost_table, nccl_version
 from lagom.wire.library import plugin_path
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import ClassVar
 
 from lagom.records import Assignment, Problem
@@ -34,10 +35,18 @@ class State:
 
     unit: Unit
     config: Assignment  # s_j; only this unit's sites matter
-    x: float  # x_j there, ns
+    x: float | None  # x_j there, ns; None: nothing to compare the first window with
     h: float = FIRST_H
     started: bool = False
     done: bool = False
+
+
+def profile_time(trial: Trial | None, unit: Unit) -> tuple[float, float, float] | None:
+    """(x_j, X, Y) of a window, ns; None where one of them was not seen."""
+    x = None if trial is None else trial.x_of(unit)
+    if trial is None or x is None or trial.x is None or trial.y is None:
+        return None
+    return x, trial.x, trial.y
 
 
 class AsPrinted(Strategy):
@@ -67,55 +76,57 @@ class AsPrinted(Strategy):
     def moves(self, measurements: Measurements) -> Moves:
         """Algorithm 1."""
         stock = measurements.known(self.space.stock)
-        if stock.x_by_site is None or stock.y is None:
+        if profile_time(stock, ()) is None:
             return Answer(self.space.stock, "as printed the search needs x_j and Y, and here only Z is seen")
-        states = [State(unit, stock.assignment, stock.x_of(unit) or 0.0) for unit in self.space.units]  # line 2
-        current, before = self.space.stock, stock
+        known = "first" not in self.repaired
+        waiting = [State(unit, stock.assignment, stock.x_of(unit) if known else None) for unit in self.space.units]
+        current, before = self.space.stock, stock  # line 2
         if "floor" in self.repaired:
             current = self._minimum_of_all()
         for _ in range(self.windows):
-            waiting = [state for state in states if not state.done]
             if not waiting:  # line 3
                 break
-            chosen = min(waiting, key=lambda state: state.h)  # line 4
+            chosen = min(waiting, key=attrgetter("h"))  # line 4
             self.priorities.append(chosen.unit[0])
             current, trial = yield from self._resource_efficient_tuning(chosen, current, before)  # line 5
             if chosen.done:
-                self._append(chosen, current if "append" in self.repaired else chosen.config)  # line 7
+                waiting.remove(chosen)
+                found = current if "append" in self.repaired else chosen.config
+                for site in chosen.unit:  # line 7
+                    self.result = self.result.with_config(site, found[site])
             before = trial or before
-        left = sum(not state.done for state in states)
-        end = f"given up after {self.windows} windows" if left else "all communications are done"
+        end = f"given up after {self.windows} windows" if waiting else "all communications are done"
         yield from self._measure_result()
-        return Answer(self.result, f"{end} ({left} not done)", cut_short=left > 0)
+        return Answer(self.result, f"{end} ({len(waiting)} not done)", cut_short=bool(waiting))
 
     def _resource_efficient_tuning(
         self, state: State, current: Assignment, before: Trial
     ) -> Generator[Proposal, Comparison, tuple[Assignment, Trial | None]]:
         """Algorithm 2: measure s'_j ("ProfileTime"), then either done or the next configuration."""
-        known = state.started or "first" not in self.repaired
         if not state.started:  # line 1
             current = self._minimum(current, state.unit)  # line 2
             state.started = True
         why = f"measure {self.problem.sites[state.unit[0]]}"
         answer = yield Proposal(current, why, state.unit[0], self.space.stock, cautious=True, once=True)  # line 4
-        trial = answer.new
-        x = trial.x_of(state.unit) if trial else None
-        if trial is None or x is None or trial.x is None or trial.y is None:
+        times = profile_time(answer.new, state.unit)
+        if times is None:
             state.done = True
             self.explain(f"{why}: not measured, so it is done")
-            return current, trial
-        old, state.x = state.x if known else x, x
-        if x - old > 0 or trial.x < trial.y:  # line 5
+            return current, answer.new
+        x, total, y = times
+        old, state.x = state.x, x
+        grew = old is not None and x - old > 0
+        if grew or total < y:  # line 5
             state.done = True  # line 6
-            because = "x_j did not fall" if x - old > 0 else "X' < Y'"
+            because = "x_j did not fall" if grew else "X' < Y'"
             self.explain(f"{why}: done, {because}", h=state.h)
-            return current, trial
-        if known:
-            state.h = self.metric_h(before.y or 0.0, trial.y, old, x)  # Alg. 1 line 9
-        lr = self.learning_rate(old, x)  # line 8
+            return current, answer.new
+        if old is not None:
+            state.h = self.metric_h(before.y or 0.0, y, old, x)  # Alg. 1 line 9
+        lr = self.learning_rate(x if old is None else old, x)  # line 8
         self.explain(f"{why}: lr = {lr:.3f}, H = {state.h:.3g}", h=state.h)
         state.config = current
-        return self.grown(current, state.unit, lr), trial
+        return self.grown(current, state.unit, lr), answer.new
 
     def metric_h(self, y_old: float, y_new: float, x_old: float, x_new: float) -> float:
         """Eq. 7: Y' - Y over x' - x."""
@@ -159,10 +170,6 @@ class AsPrinted(Strategy):
         for unit in self.space.units:
             assignment = self._minimum(assignment, unit)
         return assignment
-
-    def _append(self, state: State, configs: Assignment) -> None:
-        for site in state.unit:
-            self.result = self.result.with_config(site, configs[site])
 
     def _measure_result(self) -> Generator[Proposal, Comparison, None]:
         if not self.result.is_stock:

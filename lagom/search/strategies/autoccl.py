@@ -106,12 +106,6 @@ class AutoCCL(Strategy):
             return Answer(chosen, f"{why}, after {self.windows} windows (the limit)", cut_short=True)
         return Answer(chosen, why)
 
-    def _job(self, unit: Unit, stock: Trial) -> Descent:
-        return Descent(unit, self.space, stock.assignment, self._score(unit, stock), self._ways())
-
-    def _ways(self) -> list[tuple[str, int]]:
-        return [(knob, direction) for knob in self.space.dims if knob != "threads" for direction in (1, -1)]
-
     def _joint(self, jobs: list[Descent], moving: list[Descent]) -> Assignment:
         assignment = self.space.stock
         for job in jobs:
@@ -127,6 +121,10 @@ class AutoCCL(Strategy):
             return "not measured"
         moved = sum(job.learn(self._score(job.unit, trial)) for job in moving)
         return f"{moved} of {len(moving)} went faster"
+
+    def _job(self, unit: Unit, stock: Trial) -> Descent:
+        ways = [(knob, direction) for knob in self.space.dims if knob != "threads" for direction in (1, -1)]
+        return Descent(unit, self.space, stock.assignment, self._score(unit, stock), ways)
 
     def _score(self, unit: Unit, trial: Trial) -> float:
         """x_j; where kernels are not seen one by one X, and without CUPTI Z: the best that can be had of it."""

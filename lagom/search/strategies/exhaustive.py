@@ -31,7 +31,10 @@ class Exhaustive(Strategy):
         """``every``: only each n-th rung of every ladder (NCCL's own always). Raises TooMany above ``limit``."""
         super().__init__(problem, seed, shared=shared)
         self.every = every
-        self._choices = [self._thinned(unit[0]) for unit in self.space.units]
+        self._choices = [
+            [config for config in self.space.configs(unit[0]) if self._on_coarse_ladder(unit[0], config)]
+            for unit in self.space.units
+        ]
         count = math.prod(len(choices) for choices in self._choices)
         if count > limit:
             raise TooMany(
@@ -58,9 +61,6 @@ class Exhaustive(Strategy):
             if answer.new is not None and answer.new.z < best.z:
                 best = answer.new
         return Answer(best.assignment, "every legal assignment was tried")
-
-    def _thinned(self, site: int) -> list[CommConfig]:
-        return [config for config in self.space.configs(site) if self._on_coarse_ladder(site, config)]
 
     def _on_coarse_ladder(self, site: int, config: CommConfig) -> bool:
         assignment = self.space.stock.with_config(site, config)

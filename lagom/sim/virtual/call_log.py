@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.records import Algorithm, CommConfig, Protocol
-from lagom.sim.virtual.entry import ProcessEntry
+from lagom.sim.virtual.process_entry import ProcessEntry
 from lagom.sim.virtual.selection import CollectiveCall
 
 BLOCK_CALLS = 1024

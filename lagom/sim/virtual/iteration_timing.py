@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lagom.errors import LagomError
 from lagom.records import CommConfig, Function
 from lagom.sim import Simulator, workloads
-from lagom.sim.machine import PRESETS, Machine
+from lagom.sim.machine import PRESETS, MachineModel
 from lagom.sim.virtual.selection import CollectiveCall, Fabric, block_threads, cost_table
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
@@ -31,14 +31,14 @@ class UnknownPreset(LagomError):
     """A workload or machine that the simulator does not have."""
 
 
-def machine_named(name: str) -> Machine:
+def machine_named(name: str) -> MachineModel:
     """A preset machine, e.g. ``a40_nvlink``."""
     if name not in PRESETS:
         raise UnknownPreset(f"no simulated machine {name!r}; choose one of {', '.join(PRESETS)}.")
     return PRESETS[name]
 
 
-def fabric_of(machine: Machine) -> Fabric:
+def fabric_of(machine: MachineModel) -> Fabric:
     """What NCCL builds on a simulated machine. One host of A40s or H200s without NVLink SHARP."""
     return Fabric(
         channels=machine.built_channels,

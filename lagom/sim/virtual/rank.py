@@ -23,10 +23,10 @@ from pathlib import Path
 
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import CallLog, PlanLog
-from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.iteration_timing import Timing, length_alone, timing_of
 from lagom.sim.virtual.nccl import VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.pacing import HostAndGpu, Rendezvous
+from lagom.sim.virtual.process_entry import ProcessEntry
 from lagom.sim.virtual.selection import MAX_CHANNELS, CollectiveCall, nccl_version
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.trace_writer import CALLS_BETWEEN_WAITS, ExtraCall, TraceWriter
@@ -176,7 +176,7 @@ class Rank:
                 if operations[indices[end]].communicator != communicator:
                     break
                 end += 1
-            self._stamp(indices[at])
+            self._show_time(self.host.stamp(indices[at], len(self.timing.operations)))
             self._dawdle()
             group = [operations[i].collective for i in indices[at:end]]
             launched = self._run(communicator, self.script.shaped(group, self._number))
@@ -196,9 +196,6 @@ class Rank:
         if self.plans is not None:
             self.plans.look(one.comm_id)
         return [item.config for item in launched]
-
-    def _stamp(self, index: int) -> None:
-        self._show_time(self.host.stamp(index, len(self.timing.operations)))
 
     def _show_time(self, now: int) -> None:
         if self.entry:

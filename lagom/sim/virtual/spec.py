@@ -69,12 +69,11 @@ class JobSpec:
             CommunicatorSpec(c["comm_id"], c["name"], tuple((int(f), int(b)) for f, b in c["calls"]))
             for c in fields["communicators"]
         )
-        fields["events"] = tuple(_event(one) for one in fields.get("events", ()))
+        fields["events"] = tuple(
+            WorkloadEvent(**{**one, "calls": tuple((int(f), int(b)) for f, b in one["calls"])})
+            for one in fields.get("events", ())
+        )
         return cls(**fields)
-
-
-def _event(fields: dict[str, Any]) -> WorkloadEvent:
-    return WorkloadEvent(**{**fields, "calls": tuple((int(f), int(b)) for f, b in fields["calls"])})
 
 
 def fsdp_like_calls(layers: int, size: int) -> tuple[tuple[int, int], ...]:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from lagom.records import CommConfig
-from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.iteration_timing import IterationTimes, fill_collective
 from lagom.sim.virtual.nccl import VirtualCommunicator
 from lagom.sim.virtual.pacing import Finished
+from lagom.sim.virtual.process_entry import ProcessEntry
 from lagom.sim.virtual.selection import CollectiveCall
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.workload_events import shaped

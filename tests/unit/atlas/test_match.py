@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from lagom.atlas import Entry, Found, Key, key_of, size_class
+from lagom.atlas import AtlasEntry, Found, Key, key_of, size_class
 from lagom.atlas.match import suggest
 from lagom.journal import ConfigRecord
 from lagom.records import Algorithm, CommConfig, Function, Knobs, Problem, Protocol, Site
@@ -26,11 +26,11 @@ def found(function: Function, size: int, context: str = "", **config: int | str)
     return Found(function=function.word, size_class=size_class(size), context=context, config=record)
 
 
-def entry(*known: Found, key: Key = HERE, speedup: float = 1.2, origin: str = "some run") -> Entry:
-    return Entry(key=key, found=known, speedup=speedup, low=1.1, high=1.3, origin=origin)
+def entry(*known: Found, key: Key = HERE, speedup: float = 1.2, origin: str = "some run") -> AtlasEntry:
+    return AtlasEntry(key=key, found=known, speedup=speedup, low=1.1, high=1.3, origin=origin)
 
 
-def chunks(entries: list[Entry], here: Key = HERE, of: Problem | None = None) -> list[tuple[int | None, ...]]:
+def chunks(entries: list[AtlasEntry], here: Key = HERE, of: Problem | None = None) -> list[tuple[int | None, ...]]:
     """In KiB, of each suggestion."""
     given = suggest(entries, here, of or problem((GATHER, 64 * MIB), (SCATTER, 32 * MIB)))
     return [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.atlas import shipped_text
-from lagom.atlas import Atlas, Entry, load_atlas
+from lagom.atlas import Atlas, AtlasEntry, load_atlas
 from lagom.atlas.match import suggest
 from lagom.atlas.sources import ENTRIES, SHIPPED, read_shipped
 from lagom.config_cache import CHECK, ENTRY, ConfigCache, Job, Machine, _digest
@@ -44,7 +44,7 @@ def keep(environ: dict[str, str], proof: dict[str, Any], fingerprint: Fingerprin
     return ConfigCache(cache).keep(whose, Machine(), file, "lagom run")
 
 
-def own(environ: dict[str, str]) -> tuple[Entry, ...]:
+def own(environ: dict[str, str]) -> tuple[AtlasEntry, ...]:
     return load_atlas(environ).own
 
 

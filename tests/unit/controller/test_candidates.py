@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.atlas import Entry, Found, Key
+from lagom.atlas import AtlasEntry, Found, Key
 from lagom.config_file import Fingerprint, SavedConfig, Section, load_config, save_config
 from lagom.controller.candidates import candidates_of, suggest_from
 from lagom.journal import ConfigRecord
@@ -107,7 +107,7 @@ PROCESS = ProcessView(0, 1, 23007, 5, 5, 0, "NVIDIA H200", "", "", 0, 0, 0, 0, 0
 def test_the_atlas_is_asked_for_this_communicator_and_these_ranks(key: dict[str, object], count: int) -> None:
     here = {"gpu": "NVIDIA H200", "nccl": "2.30", "transport": "shm", "ranks": 8, "nodes": 1}
     found = Found(function="allgather", size_class=26, config=ConfigRecord(channels=2))
-    entry = Entry(key=Key(**here | key), found=(found,), speedup=1.2, low=1.1, high=1.3, origin="a run")  # type: ignore[arg-type]
+    entry = AtlasEntry(key=Key(**here | key), found=(found,), speedup=1.2, low=1.1, high=1.3, origin="a run")  # type: ignore[arg-type]
     tuned = program()
     problem = Problem(tuned.sites[:2], (CommConfig(channels=8),) * 2, 8)
     suggestions = suggest_from((entry,), VIEW, PROCESS, problem, 2, 2e6, 1e6)

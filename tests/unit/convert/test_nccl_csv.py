@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lagom.convert import Entry, Topology, convert_csv, convert_rules
+from lagom.convert import RuleEntry, Topology, convert_csv, convert_rules
 from lagom.convert.source import of_rules
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule
@@ -179,5 +179,5 @@ def test_second_choices_are_remarked() -> None:
 
 def test_entries_that_were_refused_before_stay_refused() -> None:
     rule = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL))
-    written = convert_rules([Entry("site 0", rule, "of its place")])
+    written = convert_rules([RuleEntry("site 0", rule, "of its place")])
     assert [str(entry) for entry in written.refused] == ["site 0: of its place"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lagom.convert import Topology, convert_csv
-from lagom.convert.entries import Entry
+from lagom.convert.entries import RuleEntry
 from lagom.convert.rule_coverage import Interval, RuleCoverage
 from lagom.convert.rule_order import cut, fallbacks
 from lagom.records import Algorithm, CommConfig, Function, Protocol
@@ -53,7 +53,7 @@ def test_sizes_stay_apart_and_in_order(before: list[Rule]) -> None:
 
 @given(st.lists(st.tuples(RULES, st.sampled_from([None, Topology(8, 1), Topology(4, 1)])), max_size=10))
 def test_the_second_choice_that_is_remarked_is_the_first_there_is(rules: list[tuple[Rule, Topology | None]]) -> None:
-    entries = [Entry(f"line {number}", rule, only=only) for number, (rule, only) in enumerate(rules)]
+    entries = [RuleEntry(f"line {number}", rule, only=only) for number, (rule, only) in enumerate(rules)]
     pairs = ((one, two) for index, two in enumerate(entries) for one in entries[:index] if second(one, two))
     first = next(pairs, None)
     said = fallbacks(entries)
@@ -62,7 +62,7 @@ def test_the_second_choice_that_is_remarked_is_the_first_there_is(rules: list[tu
         assert said[0].startswith(f"{first[1].where} begins where {first[0].where} also matches")
 
 
-def second(one: Entry, two: Entry) -> bool:
+def second(one: RuleEntry, two: RuleEntry) -> bool:
     """Whether the other tuner may go on from the one to the two for some call."""
     assert one.rule is not None
     assert two.rule is not None

@@ -116,6 +116,7 @@ def test_no_label_of_the_path_lies_on_another() -> None:
     log.insert(last, log[last - 1].model_copy(update={"y": 81.45e6, "h": -0.13}))  # under the word "tuned"
     figure = tuning_figures.draw_path(RunState(log).comm(0))
     assert figure is not None
+    assert figure.axes[0].get_title(loc="left") == "Search path"
     figure.canvas.draw()
     texts = [text for text in figure.axes[0].texts if text.get_text() and "X = Y" not in text.get_text()]
     boxes = [text.get_window_extent() for text in texts]

@@ -16,7 +16,7 @@ KIB, MIB, MS, US = 1 << 10, 1 << 20, 1e6, 1e3
 GATHER = Collective(0, Function.ALL_GATHER, 416 * MIB, 8)  # a Llama-3-8B layer
 
 
-def all_gather(host: machine.Machine, channels: int, chunk: int = 2 * MIB) -> Transfer:
+def all_gather(host: machine.MachineModel, channels: int, chunk: int = 2 * MIB) -> Transfer:
     return transfer(host, GATHER, Applied(CommConfig(), channels, 512, chunk))
 
 
@@ -123,7 +123,7 @@ CHANNEL_TABLE = {
 }
 
 
-def measured_fsdp(tokens: int, layers: int, host: machine.Machine) -> Simulator:
+def measured_fsdp(tokens: int, layers: int, host: machine.MachineModel) -> Simulator:
     """The job of the measurements: Llama-3-8B layers without embedding and head, one sequence of ``tokens``."""
     return Simulator(workloads.fsdp("llama3_8b", tokens=tokens, layers=layers, head=False, sequence=tokens), host)
 

@@ -25,7 +25,7 @@ def applied(channels: int, chunk: int = 2 * MIB, threads: int = 512, config: Com
 
 
 @pytest.mark.parametrize("host", PRESETS, ids=lambda host: host.name)
-def test_no_transfer_beats_the_wire(host: machine.Machine) -> None:
+def test_no_transfer_beats_the_wire(host: machine.MachineModel) -> None:
     link = host.link
     for channels in (1, 4, 24, 64):
         alone = transfer(host, GATHER, applied(channels, 256 << 10))
@@ -34,7 +34,7 @@ def test_no_transfer_beats_the_wire(host: machine.Machine) -> None:
 
 
 @pytest.mark.parametrize("host", PRESETS, ids=lambda host: host.name)
-def test_channels_pay_until_the_wire_is_full(host: machine.Machine) -> None:
+def test_channels_pay_until_the_wire_is_full(host: machine.MachineModel) -> None:
     times = [transfer(host, GATHER, applied(channels, 128 << 10)).ns for channels in (1, 2, 3, 4)]
     assert times == sorted(times, reverse=True)
 
@@ -100,7 +100,7 @@ def test_sixteen_gpus_are_as_slow_as_their_slowest_hop() -> None:
 
 @pytest.mark.parametrize("host", PRESETS, ids=lambda host: host.name)
 @pytest.mark.parametrize("make", [lambda h: gemm(h, "g", 4096, 8192, 4096), lambda h: stream("s", 1e9)])
-def test_company_never_speeds_anything_up(host: machine.Machine, make: object) -> None:
+def test_company_never_speeds_anything_up(host: machine.MachineModel, make: object) -> None:
     kernel = make(host)  # type: ignore[operator]
     for channels in (1, 2, 8, 24):
         for chunk in (32 << 10, 2 * MIB):

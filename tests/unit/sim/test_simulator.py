@@ -161,7 +161,7 @@ def coarse(simulator: Simulator, site: int) -> list[CommConfig]:
 
 
 @pytest.mark.parametrize("preset", [machine.A40_NVLINK, machine.A40_PCIE], ids=lambda preset: preset.name)
-def test_descent_finds_what_exhaustion_finds(preset: machine.Machine) -> None:
+def test_descent_finds_what_exhaustion_finds(preset: machine.MachineModel) -> None:
     """Three sites, 12 configs each: all 1,728 against the multi-start descent with pair moves."""
     simulator = Simulator(workloads.synthetic(3), preset)
     choices = [coarse(simulator, site) for site in range(3)]

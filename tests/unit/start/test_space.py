@@ -10,7 +10,7 @@ import pytest
 from lagom.config_file import Fingerprint, SavedConfig, load_config, save_config
 from lagom.environment import fits, select_known
 from lagom.start import VARIABLES, StartVariable, Transport, find_variable, known_factors, known_groups
-from lagom.start.groups import COPY_ENGINES
+from lagom.start.start_groups import COPY_ENGINES
 
 #: A short run cannot judge them, or they can give wrong data, hang, or break what the site or the program decided.
 NEVER_SEARCHED = (

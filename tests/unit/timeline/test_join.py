@@ -151,3 +151,8 @@ def test_the_order_of_records_does_not_matter(sizes: list[int], random: object) 
     records = calls(*((k, 1, sizes[k], AG) for k in range(len(sizes))))
     found = join(kernels, {0: records[np.array(order)]})
     assert found.call.tolist() == list(range(len(sizes)))
+
+
+def test_pairs_are_sole_that_share_neither_side() -> None:
+    assert joining.sole_pairs([(1, 7), (2, 8), (2, 9), (3, 9)]) == [(1, 7)]
+    assert joining.sole_pairs([(1, 7), (2, 7)]) == []

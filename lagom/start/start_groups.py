@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from lagom.format import format_variables
 from lagom.start.space import VARIABLES, Transport, decided_by, find_variable
 
 
@@ -20,7 +21,7 @@ class StartGroup:
     @property
     def text(self) -> str:
         """``A=1 B=2``, as a shell takes it."""
-        return " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return format_variables(self.settings)
 
     def remarks(self, ranks: int) -> list[str]:
         """Remarks for the user of this group in a job of so many ranks (0 = unknown)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lagom.atlas.entry import Entry, Found, Ratio, key_of, size_class
+from lagom.atlas.entry import AtlasEntry, Found, Ratio, key_of, size_class
 from lagom.config_file import SavedConfig, Section, find_evidence
 from lagom.journal import ConfigRecord
 from lagom.records import CommConfig, Site
@@ -30,7 +30,7 @@ class _Proof(BaseModel):
     context: list[str] = []
 
 
-def entries_of(config: SavedConfig, origin: str) -> Iterator[Entry]:
+def entries_of(config: SavedConfig, origin: str) -> Iterator[AtlasEntry]:
     """``origin``: which run, for people; no path of the user's belongs in it."""
     for section in config.sections:
         proof = _proof_of(find_evidence(config.evidence, section.ranks, section.ordinal))
@@ -47,7 +47,7 @@ def entries_of(config: SavedConfig, origin: str) -> Iterator[Entry]:
             y=proof.y_ns,
         )
         outcome = proof.outcome
-        yield Entry(
+        yield AtlasEntry(
             key=key,
             found=_found_in(section, proof.context),
             speedup=outcome.speedup,
