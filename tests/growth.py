@@ -28,7 +28,6 @@ KNOWN_COMPLEX = {
     "lagom/bench/runner.py: run_task",
     "lagom/bench/table.py: remarks",
     "lagom/bench/table.py: verdict",
-    "lagom/cli/log.py: log",
     "lagom/cli/profile.py: profile",
     "lagom/cli/report.py: report",
     "lagom/cli/run.py: run",
