@@ -29,7 +29,6 @@ KNOWN_COMPLEX = {
     "lagom/bench/table.py: remarks",
     "lagom/bench/table.py: verdict",
     "lagom/cli/profile.py: profile",
-    "lagom/cli/report.py: report",
     "lagom/cli/run.py: run",
     "lagom/controller/arms.py: _of_config",
     "lagom/controller/arms.py: resolve",

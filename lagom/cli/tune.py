@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.cli.common import say
-from lagom.cli.measured_job import check_job, told_how_to_go_on
+from lagom.cli.measured_job import check_job, show_tuned, told_how_to_go_on
 from lagom.errors import UsageError
 from lagom.format import format_count, simulated_remark
 
@@ -174,14 +173,9 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
 
 def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, is_demo: bool, as_json: bool) -> None:
     from lagom.tune.live_search import found_by, live_config
-    from lagom.tune.result import as_json as to_json
     from lagom.tune.result import saved_config
-    from lagom.tune.table import print_result
 
-    if as_json:
-        print(json.dumps(to_json(plan, store.record, result), indent=1))
-    else:
-        print_result(plan, store.record, result)
+    show_tuned(plan, store.record, result, as_json=as_json)
     live = live_config(found_by(store.record.runs), request.folder)
     saved = saved_config(result, store.record.runs, request.metric, live)
     if saved is not None:

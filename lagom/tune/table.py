@@ -20,14 +20,9 @@ from lagom.tune.result import TuneResult, tried_of
 from lagom.tune.screening import broken_settings, screened
 from lagom.tune.trials import entrants
 
-PIPE_COLUMNS = 120
 
-
-def print_result(plan: Plan, record: BenchRecord, result: TuneResult) -> None:
-    """On standard output: the verdict, then the table that it comes from."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, PIPE_COLUMNS)
+def print_result(plan: Plan, record: BenchRecord, result: TuneResult, console: Console) -> None:
+    """The verdict, then the table that it comes from."""
     console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
     tried = tried_of(record.runs, record.higher_is_better)
     console.print(table_of(plan, tried, measured_by(record)))
