@@ -28,7 +28,6 @@ KNOWN_COMPLEX = {
     "lagom/bench/runner.py: run_task",
     "lagom/bench/table.py: remarks",
     "lagom/bench/table.py: verdict",
-    "lagom/cli/profile.py: profile",
     "lagom/cli/run.py: run",
     "lagom/controller/arms.py: _of_config",
     "lagom/controller/arms.py: resolve",
