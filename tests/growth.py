@@ -36,7 +36,6 @@ KNOWN_COMPLEX = {
     "lagom/journal/comm_state.py: CommState.sides",
     "lagom/journal/text.py: format_measurements",
     "lagom/journal/verdict.py: _without_a_search",
-    "lagom/launch/choose_headroom.py: _stock_channels",
     "lagom/launch/job_plan.py: _remarks",
     "lagom/launch/launchers.py: starts_every_rank",
     "lagom/launch/replay_log.py: ReplayLog._write_starts",
