@@ -37,7 +37,6 @@ KNOWN_COMPLEX = {
     "lagom/journal/text.py: format_measurements",
     "lagom/journal/verdict.py: _without_a_search",
     "lagom/launch/job_plan.py: _remarks",
-    "lagom/launch/launchers.py: starts_every_rank",
     "lagom/launch/replay_log.py: ReplayLog._write_starts",
     "lagom/launch/start_variables.py: _as_wanted",
     "lagom/launch/status_text.py: _next",
