@@ -38,7 +38,6 @@ KNOWN_COMPLEX = {
     "lagom/journal/verdict.py: _without_a_search",
     "lagom/launch/job_plan.py: _remarks",
     "lagom/launch/replay_log.py: ReplayLog._write_starts",
-    "lagom/launch/start_variables.py: _as_wanted",
     "lagom/launch/status_text.py: _next",
     "lagom/launch/status_text.py: describe_verdict",
     "lagom/report/advice_from_bench.py: advise_from_record",
