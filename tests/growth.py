@@ -22,7 +22,6 @@ MOST_COMPLEX = 12
 SHORT = 4
 
 KNOWN_COMPLEX = {
-    "lagom/bench/job_regions.py: JobRegions.look",
     "lagom/bench/log_extract.py: fill_record",
     "lagom/bench/results.py: _processes",
     "lagom/bench/runner.py: run_task",
@@ -37,7 +36,6 @@ KNOWN_COMPLEX = {
     "lagom/journal/text.py: format_measurements",
     "lagom/journal/verdict.py: _without_a_search",
     "lagom/launch/job_plan.py: _remarks",
-    "lagom/launch/replay_log.py: ReplayLog._write_starts",
     "lagom/launch/status_text.py: _next",
     "lagom/launch/status_text.py: describe_verdict",
     "lagom/report/advice_from_bench.py: advise_from_record",

@@ -49,16 +49,17 @@ class JobRegions:
         key, self.region = key_and_region(named)
         self._key = key.rpartition(" host=")[0]
         self._others: set[Path] = set()
-        self._last = 0.0
+        self._last = self._last_count = 0.0
         self._first_looks = FIRST_LOOKS
         self._looks: list[tuple[float, float, dict[tuple[Path, int], int]]] = []  # (monotonic, wall, calls)
         self.starts: dict[tuple[Path, int], RankStart] = {}
+        self.last_new = time.monotonic()  # when a rank was seen for the first time
         self.ranks = self.nodes = 0  # of the largest communicator
 
     def look(self) -> None:
         """Call it often. It counts calls once every span, and looks for ranks more often until it has seen them all."""
         now = time.monotonic()
-        is_due = not self._looks or now - self._looks[-1][0] >= SPAN_SECONDS
+        is_due = now - self._last_count >= SPAN_SECONDS
         if now - self._last < FIRST_SECONDS or not (is_due or self._first_looks):
             return
         self._last = now
@@ -68,10 +69,11 @@ class JobRegions:
             for group in view.groups
             if group.slots
         }
-        if calls:
-            are_named = self.saw_all_ranks and all(start.rank is not None for start in self.starts.values())
-            self._first_looks = 0 if are_named else max(0, self._first_looks - 1)
-        if calls and is_due:
+        if not calls:
+            return
+        self._first_looks = 0 if self._knows_every_rank() else max(0, self._first_looks - 1)
+        if is_due:
+            self._last_count = now
             self._looks.append((now, time.time(), calls))
 
     def see_ranks(self) -> list[RegionView]:
@@ -88,6 +90,10 @@ class JobRegions:
     def saw_all_ranks(self) -> bool:
         """Whether every rank of the largest communicator has said how it was started."""
         return len(self.starts) >= self.ranks > 0
+
+    def _knows_every_rank(self) -> bool:
+        """Also by its number, which the communicator says later than the process how it was started."""
+        return self.saw_all_ranks and all(start.rank is not None for start in self.starts.values())
 
     def _views(self) -> Iterator[RegionView]:
         for path in sorted(self.region.parent.glob(f"lagom-{os.getuid()}-*")):
@@ -109,7 +115,10 @@ class JobRegions:
         ranks = {slot.process: slot.rank for group in view.groups for slot in group.slots if slot.rank is not None}
         for process in view.processes:
             if process.knobs:  # described itself
-                self.starts[view.path, process.index] = RankStart(
+                key = view.path, process.index
+                if key not in self.starts:
+                    self.last_new = time.monotonic()
+                self.starts[key] = RankStart(
                     ranks.get(process.index), process.pid, process.nccl_version, process.gpu, process.peer_access,
                     process.start_settings,
                 )  # fmt: skip

@@ -78,7 +78,7 @@ class ReplayLog:
         self._saved = _load(plan.config)
         self._asks_only_start = not self._saved.sections and bool(self._saved.environment)
         self._starts = JobRegions(os.environ) if self._saved.environment else None
-        self._start_is_written, self._last_start = False, time.monotonic()
+        self._start_is_written = False
         self._over = threading.Event()
         if plan.mode in ("replay", "off"):
             self._start()
@@ -173,12 +173,10 @@ class ReplayLog:
         came before a pause."""
         if self._starts is None or self._start_is_written or not self._started:
             return
-        regions, known = self._starts, len(self._starts.starts)
+        regions = self._starts
         if not at_end:
             regions.see_ranks()
-        if len(regions.starts) > known:
-            self._last_start = time.monotonic()
-        is_over = at_end or regions.saw_all_ranks or time.monotonic() - self._last_start > PAUSE
+        is_over = at_end or regions.saw_all_ranks or time.monotonic() - regions.last_new > PAUSE
         if not regions.starts or not is_over:
             return
         self._start_is_written = True
