@@ -31,7 +31,6 @@ KNOWN_COMPLEX = {
     "lagom/controller/arms.py: resolve",
     "lagom/controller/measure.py: _mean",
     "lagom/cost/cost_model.py: model_of",
-    "lagom/doctor/libraries.py: loadable",
     "lagom/journal/comm_state.py: CommState.sides",
     "lagom/journal/text.py: format_measurements",
     "lagom/journal/verdict.py: _without_a_search",
