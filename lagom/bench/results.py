@@ -16,6 +16,7 @@ import numpy as np
 
 from lagom.bench.log_extract import Search, arms_of_search, search_note, search_of
 from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
+from lagom.format import format_count
 from lagom.search import statistics
 
 IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
@@ -209,18 +210,18 @@ def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
 
 
 def _processes(record: BenchRecord) -> Iterator[Result]:
-    runs = [run for run in record.runs_of(PROCESS) if run.counted is not None]
-    arms = dict.fromkeys(run.arm for run in runs)
-    rounds, sign = rounds_of(runs), sign_of(record)
-    for arm in arms:
-        logs = [sign * log for log in round_logs(rounds, arm)]
-        values = [run.value for run in runs if run.arm == arm and run.value is not None]
+    by_arm: dict[str, list[tuple[float, str]]] = {}
+    for run in record.runs_of(PROCESS):
+        if (value := run.counted) is not None:
+            by_arm.setdefault(run.arm, []).append((value, run.measure))
+    rounds, sign = rounds_of(record.runs), sign_of(record)
+    for arm, own in by_arm.items():
         yield Result(
             arm,
-            f"{len(values)} process{'' if len(values) == 1 else 'es'} in shuffled rounds",
-            " and ".join(dict.fromkeys(run.measure for run in runs if run.arm == arm)),
-            ratio_of(logs),
-            float(np.median(values)),
+            f"{format_count(len(own), 'process', 'processes')} in shuffled rounds",
+            " and ".join(dict.fromkeys(measure for _, measure in own)),
+            ratio_of([sign * log for log in round_logs(rounds, arm)]),
+            float(np.median([value for value, _ in own])),
             "stock against stock, in processes of their own" if arm == OWN_STOCK else "",
         )
 
