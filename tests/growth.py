@@ -22,7 +22,6 @@ MOST_COMPLEX = 12
 SHORT = 4
 
 KNOWN_COMPLEX = {
-    "lagom/bench/runner.py: run_task",
     "lagom/bench/table.py: remarks",
     "lagom/bench/table.py: verdict",
     "lagom/controller/arms.py: _of_config",

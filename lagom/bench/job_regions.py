@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom.bench.region_watch import RegionWatch
 from lagom.start import VARIABLES
 from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.layout import ffi
@@ -55,6 +56,7 @@ class JobRegions:
         self.starts: dict[tuple[Path, int], RankStart] = {}
         self.last_new = time.monotonic()  # when a rank was seen for the first time
         self.ranks = self.nodes = 0  # of the largest communicator
+        self._watch: RegionWatch | None = None
 
     def look(self) -> None:
         """Call it often. It counts calls once every span, and looks for ranks more often until it has seen them all."""
@@ -105,11 +107,17 @@ class JobRegions:
             elif view.job_key:
                 self._others.add(path)
 
-    def names_of_others(self) -> set[str]:
-        """Files that were seen to be other jobs' regions, in every look and in one more now."""
+    def watch(self) -> JobRegions:
+        """From now on; returns itself."""
+        self._watch = RegionWatch(self.region)
+        return self
+
+    def was_made(self) -> bool | None:
+        """Whether a region of the job has appeared since :meth:`watch`; None if that is not known. With one more look
+        now, for its ranks and for files that are other jobs' regions. To be called once."""
         for view in self._views():
             self._note_starts(view)
-        return {path.name for path in self._others}
+        return None if self._watch is None else self._watch.was_made({path.name for path in self._others})
 
     def _note_starts(self, view: RegionView) -> None:
         ranks = {slot.process: slot.rank for group in view.groups for slot in group.slots if slot.rank is not None}
