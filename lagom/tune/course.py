@@ -64,6 +64,48 @@ def shortest_text(request: Request) -> str:
     return f"measured by the rate of NCCL calls (no --metric): a process lasts {least:.0f} s and its start at least."
 
 
+class _Clock:
+    """The time that is left of the limit."""
+
+    word = "time"
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit, self._began = limit, time.monotonic()
+
+    def seconds_each(self, runs: Sequence[RunRecord]) -> float:
+        """By which a plan is made: of the first process with a result, so that the same record always gives the same
+        plan."""
+        return next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
+
+    def needed(self, runs: Sequence[RunRecord]) -> float:
+        """For one more process."""
+        return CLOSE * _seconds(runs)
+
+    def left(self, runs: Sequence[RunRecord]) -> float | None:
+        return None if self.limit is None else self.limit - self.spent(runs)
+
+    def spent(self, runs: Sequence[RunRecord]) -> float:
+        return time.monotonic() - self._began
+
+
+class _SimulatedClock(_Clock):
+    """Each process counts so many ``seconds``: a simulated search does not depend on what else the machine does."""
+
+    word = "simulated time"
+
+    def __init__(self, limit: float | None, seconds: float, earlier: int) -> None:
+        super().__init__(limit)
+        self._seconds, self._earlier = seconds, earlier
+
+    def seconds_each(self, runs: Sequence[RunRecord]) -> float:
+        return self._seconds
+
+    needed = seconds_each
+
+    def spent(self, runs: Sequence[RunRecord]) -> float:
+        return self._seconds * (len(runs) - self._earlier)
+
+
 def run_tune(
     request: Request,
     aim: TuneRecord,
@@ -74,43 +116,30 @@ def run_tune(
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
-    ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took; so a simulated
-    job's search does not depend on what else the machine does.
+    ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took.
     """
-    clock, earlier = time.monotonic(), len(store.record.runs)
+    runs, earlier = store.record.runs, len(store.record.runs)
+    clock = _Clock(request.budget)
+    if simulated_seconds is not None:
+        clock = _SimulatedClock(request.budget, simulated_seconds, earlier)
     while True:
-        runs = store.record.runs
         measured = _measured(request, runs)
         if measured.by != request.by:
             say("too few NCCL calls to count in one process: the wall time of the command is compared.")
         request = measured
-        plan = _plan(request, aim, runs, simulated_seconds)
-        _note_plan(aim, plan)
+        plan = plan_for(groups_of(aim), clock.seconds_each(runs), request.budget, request.seed, aim.factors)
+        aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
         tried = tried_of(runs, request.higher_is_better)
-        trial = next_trial(plan, tried)
-        spent = time.monotonic() - clock if simulated_seconds is None else simulated_seconds * (len(runs) - earlier)
-        time_left = None if request.budget is None else request.budget - spent
+        trial, time_left = next_trial(plan, tried), clock.left(runs)
         if trial is None:
             break
-        if any(run.is_without_nccl for run in runs):
-            say("no rank called NCCL through the plugin: there is nothing to tune, and no more processes are started.")
-            break
-        if (failed := _failed_plain(runs[earlier:])) is not None:
-            say(
-                f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
-            )
-            break
-        needs = CLOSE * _seconds(runs) if simulated_seconds is None else simulated_seconds
-        if time_left is not None and time_left < needs:
-            kind = "time" if simulated_seconds is None else "simulated time"
-            say(_out_of_time(request, kind, needs, len(list(left(plan, tried)))))
+        if why := _why_not(runs, runs[earlier:]) or _out_of_time(clock, runs, left(plan, tried)):
+            say(why)
             break
         store.check_room()
         best = best_so_far(plan, tried)
         run = _run(request, trial, store, tried, time_left if simulated_seconds is None else None)
         store.add(run)
-        if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in runs[:-1]):
-            say(f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked.")
         for line in _progress(plan, request, runs, trial, run, best):
             say(line)
     result = find_result(plan, tried)
@@ -120,20 +149,26 @@ def run_tune(
     return plan, result
 
 
-def _out_of_time(request: Request, kind: str, needs: float, waiting: int) -> str:
-    """Repeating the command helps only if its time limit is enough for one more process."""
-    what = f"{kind} limit reached, processes left: {waiting}"
-    if request.budget is not None and request.budget < needs:
-        return f"{what}; the next one needs at least {needs:.0f} s: use --budget {math.ceil(needs)} or more."
+def _out_of_time(clock: _Clock, runs: Sequence[RunRecord], waiting: Iterator[Trial]) -> str:
+    """Where one more process has too little time; repeating the command helps only if the limit is enough for one."""
+    time_left, needed = clock.left(runs), clock.needed(runs)
+    if clock.limit is None or time_left is None or time_left >= needed:
+        return ""
+    what = f"{clock.word} limit reached, processes left: {len(list(waiting))}"
+    if clock.limit < needed:
+        return f"{what}; the next one needs at least {needed:.0f} s: use --budget {math.ceil(needed)} or more."
     return f"{what}; the same command continues."
 
 
-def _failed_plain(runs: Sequence[RunRecord]) -> str | None:
-    """Why the last processes of plain NCCL all gave nothing; None if one did, or there were too few."""
-    last = [run for run in runs if run.group == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
+def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
+    """Why more processes would show nothing, by all so far and by those of this call alone; empty if they may."""
+    if any(run.is_without_nccl for run in runs):
+        return "no rank called NCCL through the plugin: there is nothing to tune, and no more processes are started."
+    last = [run for run in own if run.group == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
     if len(last) < ATTEMPTS or any(run.counted for run in last):
-        return None
-    return last[-1].reason or last[-1].last_line
+        return ""
+    failed = last[-1].reason or last[-1].last_line
+    return f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
 
 
 def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
@@ -142,18 +177,6 @@ def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
     first = next((run for run in runs if run.called_nccl and not run.failed), None)
     is_short = first is not None and first.value is None and first.ended == "itself"
     return replace(request, by="wall") if request.measure == "calls" and is_short else request
-
-
-def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord], simulated_seconds: float | None) -> Plan:
-    """From the first process with a result, so that the same record always gives the same plan."""
-    first = next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
-    return plan_for(groups_of(aim), simulated_seconds or first, request.budget, request.seed, aim.factors)
-
-
-def _note_plan(aim: TuneRecord, plan: Plan) -> None:
-    """Text for the record."""
-    aim.rounds = {stage: plan.rounds(stage) for stage in STAGES}
-    aim.count = len(plan.groups)
 
 
 def plan_of(aim: TuneRecord) -> Plan:
@@ -210,6 +233,8 @@ def _progress(
 ) -> Iterator[str]:
     """The process that has ended and the time that is left; the best so far, where that is another one than before or
     is known better."""
+    if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in runs[:-1]):
+        yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
     tried = tried_of(runs, request.higher_is_better)
     waiting = len(list(left(plan, tried)))
     rest = f"{waiting} left, {format_elapsed(waiting * _seconds(runs))}" if waiting else "the last one"
