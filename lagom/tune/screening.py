@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lagom.start import StartGroup
@@ -31,10 +32,10 @@ def combination(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
 
 def screened(plan: Plan, tried: Sequence[Tried]) -> Screened:
     """What the processes of the design say so far."""
-    rows, times, _ = _ran(plan, tried)
-    return (
-        _screen(tuple(tuple(row.items()) for row in rows), tuple(times)) if len(rows) >= LEAST_ROWS // 2 else Screened()
-    )
+    seen = _seen(plan, tried)
+    if len(seen.rows) < LEAST_ROWS // 2:
+        return Screened()
+    return _screen(tuple(tuple(row.items()) for row in seen.rows), tuple(seen.times))
 
 
 @lru_cache(maxsize=32)
@@ -53,18 +54,15 @@ def missing_rows(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
     """Rows of the design that have not run; those of the second pass where the first was too noisy."""
     leader = best_group(plan, tried) or StartGroup("")
     yield from _missing_plain(plan, tried)
-    _, _, banned = _ran(plan, tried)
+    seen, once = _seen(plan, tried), len(plan.rows(1))
     for number in range(plan.design):
         if number and not is_folded(plan, tried):
             return
-        order = list(enumerate(plan.rows(plan.design)))[len(plan.rows(1)) * number : len(plan.rows(1)) * (number + 1)]
+        order = list(_named_rows(plan).items())[once * number : once * (number + 1)]
         random.Random(f"{plan.seed} design {number}").shuffle(order)
-        failed = Counter(one.group for one in tried if one.stage == "design" and one.time is None)
-        done = {one.group for one in tried if one.stage == "design" and one.time is not None}
-        wanted = [(row_name(place), row) for place, row in order]
-        for name, row in sorted(wanted, key=lambda one: failed[one[0]]):  # by then the suspected setting is known
-            if name not in done and failed[name] < ROW_ATTEMPTS:
-                yield Trial(StartGroup(name, {**leader.settings, **_without(row, banned)}), "design", number)
+        for name, row in sorted(order, key=lambda one: seen.failed[one[0]]):  # by then the suspected setting is known
+            if name not in seen.done and seen.failed[name] < ROW_ATTEMPTS:
+                yield Trial(StartGroup(name, {**leader.settings, **_without(row, seen.banned)}), "design", number)
 
 
 def _missing_plain(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
@@ -74,36 +72,47 @@ def _missing_plain(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
         yield from (Trial(PLAIN, "design", 0) for _ in range(2 - done))
 
 
-def row_name(place: int) -> str:
-    """Of a process of the design."""
-    return f"design {place + 1}"
+def _named_rows(plan: Plan) -> dict[str, Row]:
+    """The processes of the design, of all passes."""
+    return {f"design {number}": row for number, row in enumerate(plan.rows(plan.design), 1)}
 
 
-def _ran(plan: Plan, tried: Sequence[Tried]) -> tuple[list[Row], list[float], set[Factor]]:
-    """The rows that ran, as they ran, with their times; and the settings that broke others, in the order of time."""
-    rows = {row_name(place): row for place, row in enumerate(plan.rows(plan.design))}
-    ran: list[Row] = []
-    times: list[float] = []
+@dataclass(slots=True)
+class _DesignRuns:
+    """Of a design: ``rows`` that ran, as they ran, with their ``times`` and their names (``done``); how often others
+    ``failed``; and the settings that broke them (``banned``)."""
+
+    rows: list[Row] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    done: set[str] = field(default_factory=set)
+    failed: Counter[str] = field(default_factory=Counter)
+    banned: set[Factor] = field(default_factory=set)
+
+
+def _seen(plan: Plan, tried: Sequence[Tried]) -> _DesignRuns:
+    """In the order of time."""
+    named, seen = _named_rows(plan), _DesignRuns()
     crashed: list[Row] = []
-    banned: set[Factor] = set()
     for one in tried:
-        if one.stage != "design" or one.group not in rows:
+        if one.stage != "design" or one.group not in named:
             continue
-        row = _without(rows[one.group], banned)
+        row = _without(named[one.group], seen.banned)
         if one.time is not None:
-            ran.append(row)
-            times.append(one.time)
+            seen.rows.append(row)
+            seen.times.append(one.time)
+            seen.done.add(one.group)
         else:
+            seen.failed[one.group] += 1
             crashed.append(row)
-            if found := suspects(crashed, ran):
-                banned |= found
+            if found := suspects(crashed, seen.rows):
+                seen.banned |= found
                 crashed = [row for row in crashed if row == _without(row, found)]
-    return ran, times, banned
+    return seen
 
 
 def broken_settings(plan: Plan, tried: Sequence[Tried]) -> set[Factor]:
     """Those with which processes of the design broke down."""
-    return _ran(plan, tried)[2]
+    return _seen(plan, tried).banned
 
 
 def _without(row: Row, banned: set[Factor]) -> Row:
