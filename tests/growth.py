@@ -55,7 +55,6 @@ KNOWN_COMPLEX = {
     "lagom/timeline/job_profile.py: profile",
     "lagom/timeline/join.py: _Work._tell_apart",
     "lagom/timeline/kineto.py: _table",
-    "lagom/tune/table.py: _cells",
 }
 KNOWN_TWICE = {
     "Entry",
