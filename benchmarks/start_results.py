@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 from lagom.start import StartGroup
 from lagom.tune.compare import is_settled
 from lagom.tune.estimate import Speedup, estimate_speedup
-from lagom.tune.plan import Tried
+from lagom.tune.stages import Tried
 
 RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"

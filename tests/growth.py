@@ -71,11 +71,8 @@ KNOWN_TWICE = {
     "entry.py",
     "from_config.py",
     "groups.py",
-    "plan.py",
-    "result.py",
     "run.py",
     "space.py",
-    "table.py",
     "verdict.py",
 }
 

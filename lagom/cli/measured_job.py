@@ -45,8 +45,8 @@ def check_job(command: Sequence[str], metric: str) -> None:
 
 def show_tuned(plan: Plan, record: BenchRecord, result: TuneResult, *, as_json: bool) -> None:
     """What a search over start settings came to, on standard output."""
-    from lagom.tune.result import as_json as to_json
-    from lagom.tune.table import print_result
+    from lagom.tune.result_table import print_result
+    from lagom.tune.tune_result import as_json as to_json
 
     if as_json:
         print(json.dumps(to_json(plan, record, result), indent=1))

@@ -134,7 +134,7 @@ class _Tuning:
 
     def show(self, *, as_json: bool, everything: bool) -> int:
         from lagom.tune.course import plan_of
-        from lagom.tune.result import find_result, tried_of
+        from lagom.tune.tune_result import find_result, tried_of
 
         plan = plan_of(self.aim)
         result = find_result(plan, tried_of(self.record.runs, self.record.higher_is_better))

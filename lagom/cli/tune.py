@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lagom.config_file import SavedConfig
     from lagom.start import Transport
     from lagom.tune import Plan, TuneResult
-    from lagom.tune.result import PlainNccl
+    from lagom.tune.tune_result import PlainNccl
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
 DEMO_SECONDS = 100.0  # enough for the groups; the other variables do nothing to the simulated job
@@ -173,7 +173,7 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
 
 def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, is_demo: bool, as_json: bool) -> None:
     from lagom.tune.live_search import found_by, live_config
-    from lagom.tune.result import saved_config
+    from lagom.tune.tune_result import saved_config
 
     show_tuned(plan, store.record, result, as_json=as_json)
     live = live_config(found_by(store.record.runs), request.folder)
@@ -189,7 +189,7 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult, *, is_demo:
     from lagom.environment import conf_file
     from lagom.files import write_whole
     from lagom.launch.cached_config import keep_config
-    from lagom.tune.result import conf_text
+    from lagom.tune.tune_result import conf_text
 
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
     save_config(saved, config, remark=result.text)

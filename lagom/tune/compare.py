@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lagom.start import StartGroup
 from lagom.tune.estimate import estimate_speedup
-from lagom.tune.plan import PLAIN, Plan, Stage, Tried
+from lagom.tune.stages import PLAIN, Plan, Stage, Tried
 
 #: After so many processes of a group that gave nothing it is left out.
 ATTEMPTS = 2

@@ -23,9 +23,9 @@ from lagom.tune.compare import ATTEMPTS, every_time, is_lost
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import search_while_running
 from lagom.tune.numbering import numbered
-from lagom.tune.plan import PLAIN, STAGES, Plan, Trial, Tried, plan_for
-from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
+from lagom.tune.stages import PLAIN, STAGES, Plan, Trial, Tried, plan_for
 from lagom.tune.trials import best_so_far, left, next_trial, rounds
+from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
 Say = Callable[[str], None]
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.

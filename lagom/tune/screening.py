@@ -12,7 +12,7 @@ from functools import lru_cache
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group
 from lagom.tune.design import LEAST_ROWS, Factor, Row, Screened, screen, suspects
-from lagom.tune.plan import PLAIN, Plan, Trial, Tried
+from lagom.tune.stages import PLAIN, Plan, Trial, Tried
 
 #: The design is folded over where the smallest effect that it could show is larger.
 FOLD_OVER = 0.012

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, is_settled, mean_log
-from lagom.tune.plan import PLAIN, STAGES, Plan, Stage, Trial, Tried
 from lagom.tune.screening import combination, is_folded, missing_rows
+from lagom.tune.stages import PLAIN, STAGES, Plan, Stage, Trial, Tried
 
 MOST_CONFIRM = 6
 

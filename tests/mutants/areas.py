@@ -186,7 +186,7 @@ AREAS = (
             "tests/unit/bench",
             "tests/unit/launch/test_cached_config.py",
             "tests/unit/report/test_advice.py",
-            "tests/unit/tune/test_result.py",
+            "tests/unit/tune/test_tune_result.py",
             "tests/unit/tune/test_course.py",
         ),
         system=(f"{SYSTEM}bench.py",),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from lagom.sim.sockets import step_ms_of
 from lagom.start import StartGroup, Transport, known_groups
 from lagom.tune import PLAIN, Plan, Trial, next_trial
-from lagom.tune.plan import Tried
+from lagom.tune.stages import Tried
 
 SOCKET_GROUPS = known_groups(Transport.SOCKET)
 Job = Callable[[Trial], float | None]

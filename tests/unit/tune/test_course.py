@@ -19,7 +19,7 @@ from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
 from lagom.tune.course import LEAST_LIMIT, leave_out_set, plain_nccl, shortest_text
-from lagom.tune.result import PlainNccl
+from lagom.tune.tune_result import PlainNccl
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
 
 GROUPS = SOCKET_GROUPS[0], SOCKET_GROUPS[3]  # nearly alike: neither is left out

@@ -18,9 +18,9 @@ import pytest
 from lagom.start import StartGroup, Transport, known_groups
 from lagom.tune import PLAIN, Plan, Trial, find_result, plan_for
 from lagom.tune.compare import ATTEMPTS
-from lagom.tune.plan import Tried
-from lagom.tune.result import TuneResult
 from lagom.tune.screening import broken_settings
+from lagom.tune.stages import Tried
+from lagom.tune.tune_result import TuneResult
 from tests.tiers import amount, least_share, most_accepted
 from tests.unit.tune.simulated import over_sockets, search
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lagom.start import StartGroup
 from lagom.tune import PLAIN, Plan, Trial, find_result, next_trial, plan_for
 from lagom.tune.compare import ATTEMPTS, LEAST_CONFIRM, is_lost, is_settled
-from lagom.tune.plan import STAGES, Stage, Tried
+from lagom.tune.stages import STAGES, Stage, Tried
 from lagom.tune.trials import entrants, left
 from tests.tiers import amount, most_accepted
 from tests.unit.tune.simulated import (

@@ -12,8 +12,8 @@ from lagom.bench.request import Request
 from lagom.bench.store import BenchRecord, RunRecord
 from lagom.environment import read_conf
 from lagom.tune import PLAIN, Plan, find_result
-from lagom.tune.plan import STAGES, Trial, Tried
-from lagom.tune.result import PlainNccl, as_json, conf_text, saved_config, tried_of
+from lagom.tune.stages import STAGES, Trial, Tried
+from lagom.tune.tune_result import PlainNccl, as_json, conf_text, saved_config, tried_of
 from tests.unit.tune.simulated import constant, group, noisy, search
 
 A, B = group("A"), group("B")

@@ -16,8 +16,8 @@ from lagom.start import StartGroup
 from lagom.tune.compare import times_of
 from lagom.tune.estimate import Speedup, estimate_speedup
 from lagom.tune.live_search import found_by
-from lagom.tune.plan import PLAIN, Plan, Tried
 from lagom.tune.screening import broken_settings, screened
+from lagom.tune.stages import PLAIN, Plan, Tried
 from lagom.tune.trials import best_so_far, entrants, next_trial
 from lagom.version import __version__
 

@@ -17,10 +17,10 @@ from lagom.start import StartGroup
 from lagom.tune.compare import every_time
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import describe_live, found_by
-from lagom.tune.plan import PLAIN, Plan, Tried
-from lagom.tune.result import TuneResult, tried_of
 from lagom.tune.screening import broken_settings, screened
+from lagom.tune.stages import PLAIN, Plan, Tried
 from lagom.tune.trials import entrants
+from lagom.tune.tune_result import TuneResult, tried_of
 
 
 def print_result(plan: Plan, record: BenchRecord, result: TuneResult, console: Console) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lagom.start import StartGroup
 from lagom.tune import Plan
-from lagom.tune.table import table_of
+from lagom.tune.result_table import table_of
 from tests.unit.tune.simulated import constant, search
 
 SETTINGS = {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4", "NCCL_MIN_NCHANNELS": "16"}
