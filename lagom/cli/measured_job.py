@@ -16,7 +16,7 @@ from lagom.errors import UsageError
 
 if TYPE_CHECKING:
     from lagom.bench.store import BenchRecord
-    from lagom.tune import Plan, TuneResult
+    from lagom.tune import TunePlan, TuneResult
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def check_job(command: Sequence[str], metric: str) -> None:
         raise UsageError(f"--metric needs one group around the number and has {groups}, like 'step time: ([0-9.]+)'.")
 
 
-def show_tuned(plan: Plan, record: BenchRecord, result: TuneResult, *, as_json: bool) -> None:
+def show_tuned(plan: TunePlan, record: BenchRecord, result: TuneResult, *, as_json: bool) -> None:
     """What a search over start settings came to, on standard output."""
     from lagom.tune.result_table import print_result
     from lagom.tune.tune_result import as_json as to_json

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lagom.bench.store import Store, TuneRecord
     from lagom.config_file import SavedConfig
     from lagom.start import Transport
-    from lagom.tune import Plan, TuneResult
+    from lagom.tune import TunePlan, TuneResult
     from lagom.tune.tune_result import PlainNccl
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
@@ -171,7 +171,9 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, is_demo: bool, as_json: bool) -> None:
+def _finish(
+    request: Request, store: Store, plan: TunePlan, result: TuneResult, *, is_demo: bool, as_json: bool
+) -> None:
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.tune_result import saved_config
 

@@ -6,17 +6,17 @@ was found."""
 from __future__ import annotations
 
 from lagom.tune.course import run_tune
-from lagom.tune.estimate import Speedup, estimate_speedup
-from lagom.tune.stages import PLAIN, Plan, Trial, plan_for
+from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
+from lagom.tune.stages import PLAIN, TunePlan, TuneTrial, plan_for
 from lagom.tune.trials import next_trial
 from lagom.tune.tune_result import TuneResult, find_result
 
 __all__ = [
     "PLAIN",
-    "Plan",
-    "Speedup",
-    "Trial",
+    "SpeedupEstimate",
+    "TunePlan",
     "TuneResult",
+    "TuneTrial",
     "estimate_speedup",
     "find_result",
     "next_trial",

@@ -23,7 +23,7 @@ from lagom.tune.compare import ATTEMPTS, every_time, is_lost
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import search_while_running
 from lagom.tune.numbering import numbered
-from lagom.tune.stages import PLAIN, STAGES, Plan, Trial, Tried, plan_for
+from lagom.tune.stages import PLAIN, STAGES, Tried, TunePlan, TuneTrial, plan_for
 from lagom.tune.trials import best_so_far, left, next_trial, rounds
 from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
@@ -112,7 +112,7 @@ def run_tune(
     store: Store,
     say: Say = lambda text: None,
     simulated_seconds: float | None = None,
-) -> tuple[Plan, TuneResult]:
+) -> tuple[TunePlan, TuneResult]:
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
@@ -149,7 +149,7 @@ def run_tune(
     return plan, result
 
 
-def _out_of_time(clock: _Clock, runs: Sequence[RunRecord], waiting: Iterator[Trial]) -> str:
+def _out_of_time(clock: _Clock, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
     """Where one more process has too little time; repeating the command helps only if the limit is enough for one."""
     time_left, needed = clock.left(runs), clock.needed(runs)
     if clock.limit is None or time_left is None or time_left >= needed:
@@ -179,11 +179,11 @@ def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
     return replace(request, by="wall") if request.measure == "calls" and is_short else request
 
 
-def plan_of(aim: TuneRecord) -> Plan:
+def plan_of(aim: TuneRecord) -> TunePlan:
     """The plan of a record."""
     screen, best_two, design, confirm = (aim.rounds.get(stage, 0) for stage in STAGES)
     factors = tuple((name, tuple(values)) for name, values in aim.factors.items()) if design else ()
-    return Plan(tuple(groups_of(aim))[: aim.count], screen, best_two, confirm, aim.seed, design, factors)
+    return TunePlan(tuple(groups_of(aim))[: aim.count], screen, best_two, confirm, aim.seed, design, factors)
 
 
 def groups_of(aim: TuneRecord) -> list[StartGroup]:
@@ -196,7 +196,9 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
     return statistics.median(run.seconds for run in runs) if runs else FIRST_GUESS_SECONDS
 
 
-def _run(request: Request, trial: Trial, store: Store, tried: Sequence[Tried], time_left: float | None) -> RunRecord:
+def _run(
+    request: Request, trial: TuneTrial, store: Store, tried: Sequence[Tried], time_left: float | None
+) -> RunRecord:
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
 
@@ -229,7 +231,12 @@ def _arm(group: StartGroup) -> BenchArm:
 
 
 def _progress(
-    plan: Plan, request: Request, runs: Sequence[RunRecord], trial: Trial, run: RunRecord, before: StartGroup | None
+    plan: TunePlan,
+    request: Request,
+    runs: Sequence[RunRecord],
+    trial: TuneTrial,
+    run: RunRecord,
+    before: StartGroup | None,
 ) -> Iterator[str]:
     """The process that has ended and the time that is left; the best so far, where that is another one than before or
     is known better."""

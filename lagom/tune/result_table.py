@@ -18,12 +18,12 @@ from lagom.tune.compare import every_time
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import describe_live, found_by
 from lagom.tune.screening import broken_settings, screened
-from lagom.tune.stages import PLAIN, Plan, Tried
+from lagom.tune.stages import PLAIN, Tried, TunePlan
 from lagom.tune.trials import entrants
 from lagom.tune.tune_result import TuneResult, tried_of
 
 
-def print_result(plan: Plan, record: BenchRecord, result: TuneResult, console: Console) -> None:
+def print_result(plan: TunePlan, record: BenchRecord, result: TuneResult, console: Console) -> None:
     """The verdict, then the table that it comes from."""
     console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
     tried = tried_of(record.runs, record.higher_is_better)
@@ -33,7 +33,7 @@ def print_result(plan: Plan, record: BenchRecord, result: TuneResult, console: C
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def screened_lines(plan: Plan, tried: list[Tried]) -> Iterator[str]:
+def screened_lines(plan: TunePlan, tried: list[Tried]) -> Iterator[str]:
     """What the design says of the other variables."""
     if not plan.factors:
         return
@@ -56,7 +56,7 @@ def measured_by(record: BenchRecord) -> str:
     return ", ".join(dict.fromkeys(words[run.measure] for run in record.runs if run.measure))
 
 
-def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
+def table_of(plan: TunePlan, tried: list[Tried], measured: str) -> Table:
     """Group and its variables, processes, mean, speed-up over plain NCCL of the same stages with its interval. The
     variables are below the group's name, so that the table fits 60 columns."""
     title = f"by {measured}, all stages" if measured else "no process was measured"

@@ -12,7 +12,7 @@ from functools import lru_cache
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group
 from lagom.tune.design import LEAST_ROWS, Factor, Row, Screened, screen, suspects
-from lagom.tune.stages import PLAIN, Plan, Trial, Tried
+from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneTrial
 
 #: The design is folded over where the smallest effect that it could show is larger.
 FOLD_OVER = 0.012
@@ -20,7 +20,7 @@ FOLD_OVER = 0.012
 ROW_ATTEMPTS = 3
 
 
-def combination(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+def combination(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     """The best group with what the design chose on top; None if that is nothing, or the design is not over."""
     chosen = screened(plan, tried).chosen if next(missing_rows(plan, tried), None) is None else None
     if not chosen:
@@ -30,7 +30,7 @@ def combination(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
     return StartGroup(f"{leader.name} with {name}" if leader.name else name, {**leader.settings, **chosen})
 
 
-def screened(plan: Plan, tried: Sequence[Tried]) -> Screened:
+def screened(plan: TunePlan, tried: Sequence[Tried]) -> Screened:
     """What the processes of the design say so far."""
     seen = _seen(plan, tried)
     if len(seen.rows) < LEAST_ROWS // 2:
@@ -43,14 +43,14 @@ def _screen(rows: tuple[tuple[tuple[str, str], ...], ...], times: tuple[float, .
     return screen([dict(row) for row in rows], times)
 
 
-def is_folded(plan: Plan, tried: Sequence[Tried]) -> bool:
+def is_folded(plan: TunePlan, tried: Sequence[Tried]) -> bool:
     """Whether the second pass is wanted, or has run: by the first pass alone, or what comes later would change what was
     decided."""
     first = [one for one in tried if one.round == 0]
     return plan.design > 1 and screened(plan, first).detectable > FOLD_OVER
 
 
-def missing_rows(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
+def missing_rows(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """Rows of the design that have not run; those of the second pass where the first was too noisy."""
     leader = best_group(plan, tried) or StartGroup("")
     yield from _missing_plain(plan, tried)
@@ -62,17 +62,17 @@ def missing_rows(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
         random.Random(f"{plan.seed} design {number}").shuffle(order)
         for name, row in sorted(order, key=lambda one: seen.failed[one[0]]):  # by then the suspected setting is known
             if name not in seen.done and seen.failed[name] < ROW_ATTEMPTS:
-                yield Trial(StartGroup(name, {**leader.settings, **_without(row, seen.banned)}), "design", number)
+                yield TuneTrial(StartGroup(name, {**leader.settings, **_without(row, seen.banned)}), "design", number)
 
 
-def _missing_plain(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
+def _missing_plain(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """Where no group was screened, plain NCCL is run twice: what is clearly lost is known by it."""
     done = sum(one.group == PLAIN.name for one in tried)
     if plan.design and not plan.groups:
-        yield from (Trial(PLAIN, "design", 0) for _ in range(2 - done))
+        yield from (TuneTrial(PLAIN, "design", 0) for _ in range(2 - done))
 
 
-def _named_rows(plan: Plan) -> dict[str, Row]:
+def _named_rows(plan: TunePlan) -> dict[str, Row]:
     """The processes of the design, of all passes."""
     return {f"design {number}": row for number, row in enumerate(plan.rows(plan.design), 1)}
 
@@ -89,7 +89,7 @@ class _DesignRuns:
     banned: set[Factor] = field(default_factory=set)
 
 
-def _seen(plan: Plan, tried: Sequence[Tried]) -> _DesignRuns:
+def _seen(plan: TunePlan, tried: Sequence[Tried]) -> _DesignRuns:
     """In the order of time."""
     named, seen = _named_rows(plan), _DesignRuns()
     crashed: list[Row] = []
@@ -110,7 +110,7 @@ def _seen(plan: Plan, tried: Sequence[Tried]) -> _DesignRuns:
     return seen
 
 
-def broken_settings(plan: Plan, tried: Sequence[Tried]) -> set[Factor]:
+def broken_settings(plan: TunePlan, tried: Sequence[Tried]) -> set[Factor]:
     """Those with which processes of the design broke down."""
     return _seen(plan, tried).banned
 
