@@ -69,7 +69,6 @@ KNOWN_TWICE = {
     "from_config.py",
     "groups.py",
     "run.py",
-    "space.py",
     "verdict.py",
 }
 
