@@ -68,7 +68,6 @@ KNOWN_TWICE = {
     "entry.py",
     "from_config.py",
     "groups.py",
-    "run.py",
     "verdict.py",
 }
 

@@ -31,7 +31,7 @@ def demo(
         check_named(json_file)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    from lagom.demo.run import run as run_demo
+    from lagom.demo.run_demo import run_demo
 
     raise typer.Exit(run_demo(json_file=json_file, seconds=seconds))
 
