@@ -60,7 +60,6 @@ KNOWN_TWICE = {
     "Entry",
     "Machine",
     "Phase",
-    "Verdict",
     "_Kept",
     "_Rank",
     "_Sites",
@@ -68,7 +67,6 @@ KNOWN_TWICE = {
     "entry.py",
     "from_config.py",
     "groups.py",
-    "verdict.py",
 }
 
 

@@ -196,7 +196,7 @@ AREAS = (
         "lagom/cli",
         ("lagom/cli/*.py",),
         unit=(
-            "tests/unit/doctor/test_verdict.py",
+            "tests/unit/doctor/test_machine_verdict.py",
             "tests/unit/report/test_run_text.py",
             "tests/unit/cli",
             "tests/contract/test_readme_commands.py",
