@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -127,8 +127,11 @@ class Result:
 def results_of(record: BenchRecord) -> list[Result]:
     """Stock against stock first, then every arm in the order asked for, with those that came of sweeps and tuning."""
     found = {result.arm: result for result in (*_in_job(record), *_processes(record))}
-    for search in _searches(record):
-        found[search.arm] = _joined(found.get(search.arm), search)
+    for run in record.runs_of(TUNING):
+        own = Result(run.arm, "its own final A/B", run.measured_by, None, search=search_of(run), note=search_note(run))
+        if (measured := found.get(run.arm)) is not None:  # what the comparison showed of what the search found
+            own = replace(measured, note=own.note or measured.note, search=own.search)
+        found[run.arm] = own
     wanted = [name for asked in record.arms for name in (asked, *_came_of(asked, found))]
     return [found[name] for name in dict.fromkeys([*wanted, *found]) if name in found]
 
@@ -166,7 +169,9 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
     tier = ", ".join(dict.fromkeys(run.measured_by for run in runs if run.measured_by))
     jobs = "one job" if len(runs) == 1 else f"{len(runs)} jobs"
     for arm, own in by_arm.items():
-        note = "stock against stock: the noise" if arm == "stock" else _fewer(own, by_arm.get("stock", {}), len(runs))
+        note, of_stock = "stock against stock: the noise" if arm == "stock" else "", len(by_arm.get("stock", {}))
+        if len(own) < of_stock - len(runs):  # left out, or not measurable; each job may have been cut off in a cycle
+            note = f"measured in {len(own)} of {of_stock} cycles"
         yield Result(arm, f"within {jobs}", tier, ratio_of(logs_of(own.values())), _typical(own), note)
     for word in SWEEPS:
         if word in record.arms and (best := _best_of(word, by_arm)) is not None:
@@ -174,12 +179,6 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
             note = f"best of {best.among}: {best.arm}; chosen by half of its windows, measured by the other"
             ratio = ratio_of(logs_of(rest.values()))
             yield Result(word, f"within {jobs}, half of the windows", tier, ratio, _typical(rest), note)
-
-
-def _fewer(own: Cycles, stock: Cycles, jobs: int) -> str:
-    """Whether an arm has fewer pairs than the others: it was left out, or could not be measured. Each job may have been
-    cut off within a cycle."""
-    return f"measured in {len(own)} of {len(stock)} cycles" if len(own) < len(stock) - jobs else ""
 
 
 def _typical(windows: Cycles) -> float:
@@ -254,29 +253,3 @@ def _standing_for(record: BenchRecord, name: str, by_arm: Mapping[str, Cycles]) 
     searches = [run for run in record.runs_of(TUNING, name) if run.outcome is not None]
     kept_stock = searches and all(wish.name != name for run in searches for wish in arms_of_search(run))
     return by_arm.get("stock") if kept_stock else None
-
-
-# -- tuning
-
-
-def _searches(record: BenchRecord) -> Iterator[Result]:
-    for run in record.runs:
-        if run.kind == TUNING:
-            yield Result(
-                run.arm, "its own final A/B", run.measured_by, None, search=search_of(run), note=search_note(run)
-            )
-
-
-def _joined(measured: Result | None, search: Result) -> Result:
-    """What the comparison showed of what the search found."""
-    if measured is None:
-        return search
-    return Result(
-        search.arm,
-        measured.pairing,
-        measured.measured_by,
-        measured.ratio,
-        measured.typical,
-        search.note or measured.note,
-        search.search,
-    )
