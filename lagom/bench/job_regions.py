@@ -43,9 +43,9 @@ class RankStart:
 
 
 class JobRegions:
-    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``."""
+    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``. ``is_new``: it has not begun."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], *, is_new: bool = False) -> None:
         named = {name: value for name, value in environ.items() if name.startswith(JOB_VARIABLES)}
         key, self.region = key_and_region(named)
         self._key = key.rpartition(" host=")[0]
@@ -56,7 +56,7 @@ class JobRegions:
         self.starts: dict[tuple[Path, int], RankStart] = {}
         self.last_new = time.monotonic()  # when a rank was seen for the first time
         self.ranks = self.nodes = 0  # of the largest communicator
-        self._watch: RegionWatch | None = None
+        self._watch = RegionWatch(self.region) if is_new else None
 
     def look(self) -> None:
         """Call it often. It counts calls once every span, and looks for ranks more often until it has seen them all."""
@@ -107,14 +107,9 @@ class JobRegions:
             elif view.job_key:
                 self._others.add(path)
 
-    def watch(self) -> JobRegions:
-        """From now on; returns itself."""
-        self._watch = RegionWatch(self.region)
-        return self
-
     def was_made(self) -> bool | None:
-        """Whether a region of the job has appeared since :meth:`watch`; None if that is not known. With one more look
-        now, for its ranks and for files that are other jobs' regions. To be called once."""
+        """Whether a region of the job has appeared since it was new; None if that is not known. With one more look now,
+        for its ranks and for files that are other jobs' regions. To be called once."""
         for view in self._views():
             self._note_starts(view)
         return None if self._watch is None else self._watch.was_made({path.name for path in self._others})

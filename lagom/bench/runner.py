@@ -74,7 +74,7 @@ def run_task(request: Request, task: Task, store: Store, time_left: float | None
     limits += [(request.search_limit, "limit")] if task.kind is Kind.TUNING else []
     limit, cut_by = min(((limit, by) for limit, by in limits if limit is not None), default=(None, "limit"))
     start = _start(request, task, store, limit)
-    regions = JobRegions(start.environment()).watch() if start.lagom is not None else None
+    regions = JobRegions(start.environment(), is_new=True) if start.lagom is not None else None
     ended = run_process(_until_enough(request, task, start, regions))
     run = RunRecord(
         kind=task.kind.value,
