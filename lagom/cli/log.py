@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +46,7 @@ def log(
 ) -> None:
     """Print the verdict on a job, then its decisions: one line each, with the speed-up over plain NCCL."""
     from lagom import journal
-    from lagom.journal.log_status import describe_log_status, has_died
+    from lagom.journal.log_status import has_died
 
     if schema:
         import json
@@ -56,12 +56,12 @@ def log(
     state = journal.RunState(keep_samples=False)
     columns = min(journal.COLUMNS, get_terminal_size().columns) if sys.stdout.isatty() else journal.COLUMNS
     formatter = journal.Formatter(site, everything=everything or as_json, verbose=verbose, columns=columns, state=state)
-    unread = _Unread()
+    unread: dict[bool, list[int]] = {True: [], False: []}
     events = journal.read(
         journal.find_log(where) if follow else journal.find_written(where),
         follow=follow,
         stop=lambda: has_died(state),
-        on_damage=unread.note,
+        on_damage=lambda number, line: unread[journal.is_torn(line)].append(number),
     )
     lines = _lines(events, state, formatter, as_json=as_json)
     if not follow and not as_json:  # the verdict comes first, which is known once all is read
@@ -72,27 +72,20 @@ def log(
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
-    for remark in filter(None, (describe_log_status(state), *unread.remarks())):
+    for remark in _remarks(state, unread):
         print(f"lagom: {remark}", file=sys.stderr)
 
 
-class _Unread:
-    """The numbers of the lines that could not be read."""
+def _remarks(state: RunState, unread: Mapping[bool, list[int]]) -> Iterator[str]:
+    """How the log ends, and the lines of it that could not be read: by whether they are torn."""
+    from lagom.journal.log_status import describe_log_status
 
-    def __init__(self) -> None:
-        self._torn: list[int] = []
-        self._foreign: list[int] = []
-
-    def note(self, number: int, line: str) -> None:
-        from lagom.journal import is_torn
-
-        (self._torn if is_torn(line) else self._foreign).append(number)
-
-    def remarks(self) -> Iterator[str]:
-        reasons = "torn by a crash or a full disk", "no lines of this log's schema"
-        for numbers, why in zip((self._torn, self._foreign), reasons, strict=True):
-            if numbers:
-                yield f"{len(numbers)} line(s) could not be read (first: line {numbers[0]}): {why}."
+    if unfinished := describe_log_status(state):
+        yield unfinished
+    for torn, numbers in unread.items():
+        if numbers:
+            why = "torn by a crash or a full disk" if torn else "no lines of this log's schema"
+            yield f"{len(numbers)} line(s) could not be read (first: line {numbers[0]}): {why}."
 
 
 def _lines(events: Iterable[Base], state: RunState, formatter: Formatter, *, as_json: bool) -> Iterator[str]:

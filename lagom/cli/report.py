@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -84,9 +85,10 @@ def report(
     if old_option is not None:
         raise UsageError(f"--profile is called --config now: lagom report --config {old_option}.")
     if (other := _without_a_log(what)) is not None:
+        kind, show = other
         if any((html, bench, export, megatron, config)):
-            raise UsageError(f"{what} {other.what}; this option needs the log of a job.")
-        raise typer.Exit(other.show(as_json=as_json, everything=everything))
+            raise UsageError(f"{what} {kind}; this option needs the log of a job.")
+        raise typer.Exit(show(as_json, everything))
     for file in filter(None, (megatron, config)):
         check_named(file)
     from lagom.report import advice_text
@@ -106,51 +108,38 @@ def report(
         _show(run.report, advices, log.parent, as_json=as_json, everything=everything)
 
 
-@dataclass(frozen=True, slots=True)
-class _Config:
-    """A saved config. ``show`` of all that is no log returns the exit code."""
-
-    file: Path
-    what: ClassVar = "is a saved config"
-
-    def show(self, *, as_json: bool, everything: bool) -> int:
-        from lagom.config_file import note_of_age
-        from lagom.report import from_config
-
-        if note := note_of_age(self.file):
-            print(f"lagom: {note}", file=sys.stderr)
-        shown = from_config.build_config_report(self.file)
-        _show(shown, None, None, as_json=as_json, everything=everything)
-        return 1 if shown.fit is not None and shown.fit.refusal else 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Tuning:
-    """The folder of a search over start settings."""
-
-    record: BenchRecord
-    aim: TuneRecord
-    what: ClassVar = "holds results of lagom tune"
-
-    def show(self, *, as_json: bool, everything: bool) -> int:
-        from lagom.tune.course import plan_of
-        from lagom.tune.tune_result import find_result, tried_of
-
-        plan = plan_of(self.aim)
-        result = find_result(plan, tried_of(self.record.runs, self.record.higher_is_better))
-        show_tuned(plan, self.record, result, as_json=as_json)
-        return 0
-
-
-def _without_a_log(what: Path | None) -> _Config | _Tuning | None:
+def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]] | None:
+    """Of what is no log: what it is, and the function that reports on it (as JSON, everything) with an exit code."""
     from lagom.bench.store import FILE, read_record
 
     if what is None:
         return None
     if is_config(what):
-        return _Config(what)
+        return "is a saved config", partial(_report_config, what)
     record = read_record(what / FILE) if (what / FILE).is_file() else None
-    return None if record is None or record.tune is None else _Tuning(record, record.tune)
+    if record is None or record.tune is None:
+        return None
+    return "holds results of lagom tune", partial(_report_tuning, record, record.tune)
+
+
+def _report_config(file: Path, as_json: bool, everything: bool) -> int:
+    from lagom.config_file import note_of_age
+    from lagom.report import from_config
+
+    if note := note_of_age(file):
+        print(f"lagom: {note}", file=sys.stderr)
+    shown = from_config.build_config_report(file)
+    _show(shown, None, None, as_json=as_json, everything=everything)
+    return 1 if shown.fit is not None and shown.fit.refusal else 0
+
+
+def _report_tuning(record: BenchRecord, aim: TuneRecord, as_json: bool, everything: bool) -> int:
+    from lagom.tune.course import plan_of
+    from lagom.tune.tune_result import find_result, tried_of
+
+    plan = plan_of(aim)
+    show_tuned(plan, record, find_result(plan, tried_of(record.runs, record.higher_is_better)), as_json=as_json)
+    return 0
 
 
 def _show(shown: RunReport, advices: Advices | None, folder: Path | None, *, as_json: bool, everything: bool) -> None:
