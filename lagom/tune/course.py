@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from lagom.bench.arm_words import BenchArm, Kind, parse_arms
 from lagom.bench.iteration_time import SETTLING_SHARE
@@ -64,46 +64,36 @@ def shortest_text(request: Request) -> str:
     return f"measured by the rate of NCCL calls (no --metric): a process lasts {least:.0f} s and its start at least."
 
 
+@dataclass(frozen=True, slots=True)
 class _Clock:
-    """The time that is left of the limit."""
+    """The time limit. ``simulated``: what each process counts of it, so that a simulated job's search does not depend
+    on what else the machine does; ``earlier``: processes of earlier calls."""
 
-    word = "time"
-
-    def __init__(self, limit: float | None) -> None:
-        self.limit, self._began = limit, time.monotonic()
+    limit: float | None
+    simulated: float | None
+    earlier: int
+    began: float = field(default_factory=time.monotonic)
 
     def seconds_each(self, runs: Sequence[RunRecord]) -> float:
-        """By which a plan is made: of the first process with a result, so that the same record always gives the same
-        plan."""
-        return next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
-
-    def needed(self, runs: Sequence[RunRecord]) -> float:
-        """For one more process."""
-        return CLOSE * _seconds(runs)
+        """Of the first process with a result, so that the same record always gives the same plan."""
+        return self.simulated or next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
 
     def left(self, runs: Sequence[RunRecord]) -> float | None:
-        return None if self.limit is None else self.limit - self.spent(runs)
+        real = time.monotonic() - self.began
+        spent = real if self.simulated is None else self.simulated * (len(runs) - self.earlier)
+        return None if self.limit is None else self.limit - spent
 
-    def spent(self, runs: Sequence[RunRecord]) -> float:
-        return time.monotonic() - self._began
-
-
-class _SimulatedClock(_Clock):
-    """Each process counts so many ``seconds``: a simulated search does not depend on what else the machine does."""
-
-    word = "simulated time"
-
-    def __init__(self, limit: float | None, seconds: float, earlier: int) -> None:
-        super().__init__(limit)
-        self._seconds, self._earlier = seconds, earlier
-
-    def seconds_each(self, runs: Sequence[RunRecord]) -> float:
-        return self._seconds
-
-    needed = seconds_each
-
-    def spent(self, runs: Sequence[RunRecord]) -> float:
-        return self._seconds * (len(runs) - self._earlier)
+    def exceeded(self, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
+        """A sentence, if one more process has too little time. The same command helps only if the limit is enough for
+        one."""
+        left, needed = self.left(runs), self.simulated or CLOSE * _seconds(runs)
+        if self.limit is None or left is None or left >= needed:
+            return ""
+        kind = "simulated time" if self.simulated else "time"
+        what = f"{kind} limit reached, processes left: {len(list(waiting))}"
+        if self.limit < needed:
+            return f"{what}; the next one needs at least {needed:.0f} s: use --budget {math.ceil(needed)} or more."
+        return f"{what}; the same command continues."
 
 
 def run_tune(
@@ -118,10 +108,8 @@ def run_tune(
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
     ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took.
     """
-    runs, earlier = store.record.runs, len(store.record.runs)
-    clock = _Clock(request.budget)
-    if simulated_seconds is not None:
-        clock = _SimulatedClock(request.budget, simulated_seconds, earlier)
+    runs = store.record.runs
+    clock = _Clock(request.budget, simulated_seconds, len(runs))
     while True:
         measured = _measured(request, runs)
         if measured.by != request.by:
@@ -133,31 +121,20 @@ def run_tune(
         trial, time_left = next_trial(plan, tried), clock.left(runs)
         if trial is None:
             break
-        if why := _why_not(runs, runs[earlier:]) or _out_of_time(clock, runs, left(plan, tried)):
+        if why := _why_not(runs, runs[clock.earlier :]) or clock.exceeded(runs, left(plan, tried)):
             say(why)
             break
         store.check_room()
         best = best_so_far(plan, tried)
         run = _run(request, trial, store, tried, time_left if simulated_seconds is None else None)
         store.add(run)
-        for line in _progress(plan, request, runs, trial, run, best):
+        for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
             say(line)
     result = find_result(plan, tried)
     if result.verdict != "unfinished":
         start = result.group if result.verdict == "improved" else None
         search_while_running(request, start, store, time_left, say)
     return plan, result
-
-
-def _out_of_time(clock: _Clock, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
-    """Where one more process has too little time; repeating the command helps only if the limit is enough for one."""
-    time_left, needed = clock.left(runs), clock.needed(runs)
-    if clock.limit is None or time_left is None or time_left >= needed:
-        return ""
-    what = f"{clock.word} limit reached, processes left: {len(list(waiting))}"
-    if clock.limit < needed:
-        return f"{what}; the next one needs at least {needed:.0f} s: use --budget {math.ceil(needed)} or more."
-    return f"{what}; the same command continues."
 
 
 def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
@@ -231,18 +208,13 @@ def _arm(group: StartGroup) -> BenchArm:
 
 
 def _progress(
-    plan: TunePlan,
-    request: Request,
-    runs: Sequence[RunRecord],
-    trial: TuneTrial,
-    run: RunRecord,
-    before: StartGroup | None,
+    plan: TunePlan, tried: Sequence[Tried], runs: Sequence[RunRecord], trial: TuneTrial, before: StartGroup | None
 ) -> Iterator[str]:
     """The process that has ended and the time that is left; the best so far, where that is another one than before or
     is known better."""
-    if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in runs[:-1]):
+    *earlier, run = runs
+    if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
         yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
-    tried = tried_of(runs, request.higher_is_better)
     waiting = len(list(left(plan, tried)))
     rest = f"{waiting} left, {format_elapsed(waiting * _seconds(runs))}" if waiting else "the last one"
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"

@@ -53,7 +53,8 @@ def estimate_speedup(
     """
     if len(plain) < 2 or len(ours) < 2:
         return None
-    terms = [(_variance_of_log_mean(times), len(times)) for times in (plain, ours)]
+    # of the logarithm of each mean
+    terms = [(float(np.var(one, ddof=1)) / len(one) / float(np.mean(one)) ** 2, len(one)) for one in (plain, ours)]
     variance = sum(term for term, _ in terms)
     value = float(np.mean(plain) / np.mean(ours))
     if variance == 0.0:
@@ -63,7 +64,3 @@ def estimate_speedup(
     return SpeedupEstimate(
         value, value * math.exp(-reach), value * math.exp(reach), math.expm1(reach), (len(plain), len(ours))
     )
-
-
-def _variance_of_log_mean(times: Sequence[float]) -> float:
-    return float(np.var(times, ddof=1)) / len(times) / float(np.mean(times)) ** 2
