@@ -24,7 +24,7 @@ from lagom.settings import read
 from lagom.version import __version__
 from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import library
-from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_region
+from lagom.wire.peek import GroupView, PlanView, RegionView, peek_region
 
 #: Seconds between two looks: until nothing new has come for SETTLED seconds, and then. A look costs microseconds.
 SOON, LATER = 0.02, 5.0
@@ -221,7 +221,10 @@ class ReplayLog:
 
     def _write_plan(self, group: GroupView, plan: PlanView) -> None:
         contexts = _contexts(self._plan.config, group, len(plan.sites))
-        sites = (_site_text(site, context) for site, context in zip(plan.sites, contexts, strict=True))
+        sites = []
+        for site, context in zip(plan.sites, contexts, strict=True):
+            words = site.function.word, format_bytes(site.bytes), context
+            sites.append(f"{' '.join(filter(None, words))}: {site.incumbent}")
         rules = tuple(dict.fromkeys((*sites, *map(describe_rule, plan.rules))))
         where, epoch, start = group.view.index, plan.epoch, plan.start_call
         self._log.write(
@@ -265,8 +268,3 @@ def _contexts(config: Path | None, group: GroupView, sites: int) -> list[str]:
     said = find_evidence(evidence, group.view.rank_count, group.view.ordinal).get("context")
     known = said if isinstance(said, list) and len(said) == sites else [""] * sites
     return [context if context in CONTEXTS else "" for context in known]
-
-
-def _site_text(site: SitePlan, context: str) -> str:
-    name = " ".join(part for part in (site.function.word, format_bytes(site.bytes), context) if part)
-    return f"{name}: {site.incumbent}"
