@@ -110,12 +110,12 @@ def report(
 
 def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]] | None:
     """Of what is no log: what it is, and the function that reports on it (as JSON, everything) with an exit code."""
-    from lagom.bench.store import FILE, read_record
-
     if what is None:
         return None
     if is_config(what):
         return "is a saved config", partial(_report_config, what)
+    from lagom.bench.store import FILE, read_record
+
     record = read_record(what / FILE) if (what / FILE).is_file() else None
     if record is None or record.tune is None:
         return None
