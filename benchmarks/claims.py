@@ -16,7 +16,7 @@ from benchmarks.matrix.foreign_jobs import AGAIN, LOADED, OFF, ROUND, TUNED, mea
 from benchmarks.matrix.page_values import verdict_of
 from benchmarks.matrix.rows import rows
 from benchmarks.readme_rows import RESULTS, Ratio, matrix, ratio
-from lagom.tune.estimate import Speedup
+from lagom.tune.estimate import SpeedupEstimate
 
 
 def of_readme() -> Iterator[str]:
@@ -91,7 +91,7 @@ def _of_start_settings() -> Iterator[str]:
     yield _text(start_results.speedup(processes, start_results.FOUND))
 
 
-def _text(found: Speedup) -> str:
+def _text(found: SpeedupEstimate) -> str:
     return Ratio.of(found).text
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from benchmarks import start_results
 from benchmarks.matrix.page_values import kept_stock, result
 from benchmarks.matrix.rows import BY_HAND
-from lagom.tune.estimate import Speedup
+from lagom.tune.estimate import SpeedupEstimate
 
 RESULTS = Path(__file__).parent / "results"
 #: Two speed-ups whose intervals overlap are called equal where they differ by less than this.
@@ -27,7 +27,7 @@ class Ratio(NamedTuple):
     digits: int = 3
 
     @classmethod
-    def of(cls, found: Speedup) -> Ratio:
+    def of(cls, found: SpeedupEstimate) -> Ratio:
         """What ``lagom tune`` measured, with the digits that it prints."""
         return cls(found.value, found.low, found.high, found.digits)
 

@@ -15,8 +15,8 @@ from xml.sax.saxutils import escape
 
 from lagom.start import StartGroup
 from lagom.tune.compare import is_settled
-from lagom.tune.estimate import Speedup, estimate_speedup
-from lagom.tune.plan import Tried
+from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
+from lagom.tune.stages import Tried
 
 RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
@@ -57,13 +57,13 @@ def runs(regime: str) -> list[dict[str, Any]]:
     return [run for run in found if run["stage"]]
 
 
-def speedup(processes: list[dict[str, Any]], group: str) -> Speedup:
+def speedup(processes: list[dict[str, Any]], group: str) -> SpeedupEstimate:
     """Of a group of settings over plain NCCL, among these processes. Raises ValueError where there are too few."""
     values = {name: [run["value"] for run in processes if run["group"] == name] for name in (PLAIN, group)}
     return compared(values[PLAIN], values[group])
 
 
-def compared(plain: list[float], ours: list[float]) -> Speedup:
+def compared(plain: list[float], ours: list[float]) -> SpeedupEstimate:
     """Of processes over those of plain NCCL. Raises ValueError where there are too few."""
     found = estimate_speedup(plain, ours)
     if found is None:
@@ -78,13 +78,13 @@ def _confirming(regime: str) -> tuple[list[dict[str, Any]], str]:
     return processes, found
 
 
-def confirmed(regime: str) -> Speedup:
+def confirmed(regime: str) -> SpeedupEstimate:
     """What the search reported: fresh processes alone."""
     processes, found = _confirming(regime)
     return speedup(processes, found)
 
 
-def settled(regime: str) -> Speedup:
+def settled(regime: str) -> SpeedupEstimate:
     """What the search would have reported by the rule that ends its confirming rounds early."""
     processes, found = _confirming(regime)
     tried = [Tried(run["group"], run["stage"], run["round"], run["value"]) for run in processes]
@@ -93,12 +93,12 @@ def settled(regime: str) -> Speedup:
     return speedup([run for run in processes if run["round"] < rounds], found)
 
 
-def by_hand(regime: str) -> Speedup:
+def by_hand(regime: str) -> SpeedupEstimate:
     """The setting that was known before the search; it ran in the first stages; so did its plain NCCL."""
     return speedup([run for run in runs(regime) if run["stage"] != "confirm"], BY_HAND)
 
 
-def next_start() -> Speedup:
+def next_start() -> SpeedupEstimate:
     """The start after the search, which takes the config from the cache: medians of steps 4 to 12 of each process."""
     steps = raw()["next start, time-sliced"]["steps_ms"]
     values = {arm: [_median(process[3:]) for process in processes] for arm, processes in steps.items()}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lagom.errors import LagomError
-from lagom.start.space import VARIABLES
+from lagom.start.variable_table import VARIABLES
 
 
 class BadEnvironment(LagomError):

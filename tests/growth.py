@@ -22,38 +22,9 @@ MOST_COMPLEX = 12
 SHORT = 4
 
 KNOWN_COMPLEX = {
-    "lagom/bench/job_regions.py: JobRegions.look",
-    "lagom/bench/log_extract.py: fill_record",
-    "lagom/bench/results.py: _processes",
-    "lagom/bench/runner.py: run_task",
-    "lagom/cli/log.py: log",
-    "lagom/cli/profile.py: profile",
-    "lagom/cli/report.py: report",
-    "lagom/cli/run.py: run",
-    "lagom/doctor/libraries.py: loadable",
-    "lagom/launch/choose_headroom.py: _stock_channels",
-    "lagom/launch/job_plan.py: plan_job",
-    "lagom/launch/launchers.py: starts_every_rank",
-    "lagom/launch/replay_log.py: ReplayLog._write_starts",
-    "lagom/launch/start_variables.py: _as_wanted",
     "lagom/search/session.py: TuningSession._settle",
-    "lagom/tune/course.py: run_tune",
-    "lagom/tune/design.py: _Fit.selected",
-    "lagom/tune/screening.py: missing_rows",
-    "lagom/tune/table.py: _cells",
 }
-KNOWN_TWICE = {
-    "Plan",
-    "Speedup",
-    "Trial",
-    "Verdict",
-    "plan.py",
-    "result.py",
-    "run.py",
-    "space.py",
-    "table.py",
-    "verdict.py",
-}
+KNOWN_TWICE: set[str] = set()
 
 
 def python_files(root: Path) -> list[Path]:

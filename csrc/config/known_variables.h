@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* known_variables.h - what a saved config may ask for. Written by `python -m lagom.start.c_names` from the
- * table in lagom/start/space.py, which says what each does; a test compares the two. */
+ * table in lagom/start/variable_table.py, which says what each does; a test compares the two. */
 static const char *const known[] = {
     "LAGOM_HEADROOM",
     "NCCL_MIN_NCHANNELS",

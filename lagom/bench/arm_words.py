@@ -21,6 +21,7 @@ BARE = ("stock", "static", "grid", "dhelix", "liger", OFF)
 VALUED = ("set", "static", "replay", "env", "headroom")
 HEADROOM_STRATEGY = "auto"  # what tunes a job with head-room; own:auto is the same without it
 LISTS = ("set", "replay", "env")  # whose values may hold commas
+NO_CONTROLLER = {"LAGOM_CONTROLLER": "none"}  # the plugin counts calls and changes nothing
 
 
 class BadArm(LagomError):
@@ -136,7 +137,7 @@ def _process(word: str, head: str, value: str) -> BenchArm:
         return BenchArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
         return BenchArm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
-    return BenchArm(word, Kind.PROCESS, environ={**_no_controller(), **_variables(word, value)})
+    return BenchArm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **_variables(word, value)})
 
 
 def _own(word: str) -> BenchArm:
@@ -144,7 +145,7 @@ def _own(word: str) -> BenchArm:
     arm, name = _arm(word), f"own:{word}"
     literal = {"dhelix": DHELIX, "liger": LIGER}.get(word)
     if word == "stock" or literal is not None:
-        return BenchArm(name, Kind.PROCESS, environ={**_no_controller(), **(literal or {})})
+        return BenchArm(name, Kind.PROCESS, environ={**NO_CONTROLLER, **(literal or {})})
     if arm.kind is Kind.PROCESS:
         return arm
     if arm.kind is Kind.TUNING:
@@ -161,11 +162,6 @@ def _pinned(word: str, wish: ArmWish) -> tuple[str, ...]:
     if wish.config is not None:
         return "--mode", "replay", "--config", str(wish.config)
     raise BadArm(f"'own:{word}' would be many processes; name one setting, like own:static=4.")
-
-
-def _no_controller() -> dict[str, str]:
-    """The plugin counts calls and changes nothing."""
-    return {"LAGOM_CONTROLLER": "none"}
 
 
 def _count(word: str, value: str) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom.bench.region_watch import RegionWatch
 from lagom.start import VARIABLES
 from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.layout import ffi
@@ -42,23 +43,25 @@ class RankStart:
 
 
 class JobRegions:
-    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``."""
+    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``. ``is_new``: it has not begun."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], *, is_new: bool = False) -> None:
         named = {name: value for name, value in environ.items() if name.startswith(JOB_VARIABLES)}
         key, self.region = key_and_region(named)
         self._key = key.rpartition(" host=")[0]
         self._others: set[Path] = set()
-        self._last = 0.0
+        self._last = self._last_count = 0.0
         self._first_looks = FIRST_LOOKS
         self._looks: list[tuple[float, float, dict[tuple[Path, int], int]]] = []  # (monotonic, wall, calls)
         self.starts: dict[tuple[Path, int], RankStart] = {}
+        self.last_new = time.monotonic()  # when a rank was seen for the first time
         self.ranks = self.nodes = 0  # of the largest communicator
+        self._watch = RegionWatch(self.region) if is_new else None
 
     def look(self) -> None:
         """Call it often. It counts calls once every span, and looks for ranks more often until it has seen them all."""
         now = time.monotonic()
-        is_due = not self._looks or now - self._looks[-1][0] >= SPAN_SECONDS
+        is_due = now - self._last_count >= SPAN_SECONDS
         if now - self._last < FIRST_SECONDS or not (is_due or self._first_looks):
             return
         self._last = now
@@ -68,10 +71,11 @@ class JobRegions:
             for group in view.groups
             if group.slots
         }
-        if calls:
-            are_named = self.saw_all_ranks and all(start.rank is not None for start in self.starts.values())
-            self._first_looks = 0 if are_named else max(0, self._first_looks - 1)
-        if calls and is_due:
+        if not calls:
+            return
+        self._first_looks = 0 if self._knows_every_rank() else max(0, self._first_looks - 1)
+        if is_due:
+            self._last_count = now
             self._looks.append((now, time.time(), calls))
 
     def see_ranks(self) -> list[RegionView]:
@@ -89,6 +93,10 @@ class JobRegions:
         """Whether every rank of the largest communicator has said how it was started."""
         return len(self.starts) >= self.ranks > 0
 
+    def _knows_every_rank(self) -> bool:
+        """Also by its number, which the communicator says later than the process how it was started."""
+        return self.saw_all_ranks and all(start.rank is not None for start in self.starts.values())
+
     def _views(self) -> Iterator[RegionView]:
         for path in sorted(self.region.parent.glob(f"lagom-{os.getuid()}-*")):
             if path in self._others or ".tmp." in path.name:
@@ -99,17 +107,21 @@ class JobRegions:
             elif view.job_key:
                 self._others.add(path)
 
-    def names_of_others(self) -> set[str]:
-        """Files that were seen to be other jobs' regions, in every look and in one more now."""
+    def was_made(self) -> bool | None:
+        """Whether a region of the job has appeared since it was new; None if that is not known. With one more look now,
+        for its ranks and for files that are other jobs' regions. To be called once."""
         for view in self._views():
             self._note_starts(view)
-        return {path.name for path in self._others}
+        return None if self._watch is None else self._watch.was_made({path.name for path in self._others})
 
     def _note_starts(self, view: RegionView) -> None:
         ranks = {slot.process: slot.rank for group in view.groups for slot in group.slots if slot.rank is not None}
         for process in view.processes:
             if process.knobs:  # described itself
-                self.starts[view.path, process.index] = RankStart(
+                key = view.path, process.index
+                if key not in self.starts:
+                    self.last_new = time.monotonic()
+                self.starts[key] = RankStart(
                     ranks.get(process.index), process.pid, process.nccl_version, process.gpu, process.peer_access,
                     process.start_settings,
                 )  # fmt: skip

@@ -34,16 +34,18 @@ def fill_record(run: RunRecord, events: Sequence[Base]) -> None:
     """Everything the log says that belongs to the record. Of a communicator that was learnt anew in mid-search, what
     was measured before is of another iteration, or by times that were not its kernels': :class:`RunState` drops it."""
     state = RunState(first_searches(events))
-    comms = list(state.comms.values())
-    run.windows = list(windows(move for comm in comms for move in comm.moves))
-    run.sites = [site.model_dump() for comm in comms for site in comm.sites]
-    run.measured_by = next((comm.program.tier for comm in comms if comm.program is not None), "")
+    outcomes: list[journal.Outcome] = []
+    not_tuned = list(state.not_tuned)
+    for comm in state.comms.values():
+        run.windows += windows(comm.moves)
+        run.sites += [site.model_dump() for site in comm.sites]
+        run.measured_by = run.measured_by or ("" if comm.program is None else comm.program.tier)
+        outcomes += filter(None, [comm.outcome])
+        not_tuned += comm.not_tuned
     first = min(state.ranks, key=lambda rank: (rank.rank is None, rank.rank or 0), default=None)
     run.nccl, run.gpu = (first.nccl, first.gpu) if first is not None else ("", "")
-    outcomes = [comm.outcome for comm in comms if comm.outcome is not None]
     run.outcome = min(outcomes, key=lambda outcome: outcome.t).model_dump(mode="json") if outcomes else None
-    reasons = [*state.not_tuned, *(reason for comm in comms for reason in comm.not_tuned)]
-    run.notes += dict.fromkeys([*state.warnings, *(f"not tuned: {reason}" for reason in reasons)])
+    run.notes += dict.fromkeys([*state.warnings, *(f"not tuned: {reason}" for reason in not_tuned)])
 
 
 def first_searches(events: Iterable[Base]) -> Iterator[Base]:

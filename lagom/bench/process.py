@@ -90,10 +90,6 @@ class ProcessStart:
         return {**kept, **named, "LAGOM_CACHE": "off", "LAGOM_ATLAS": "off", **self.environ}
 
 
-def _is_error(line: str) -> bool:
-    return bool(PYTHONS_ERROR.match(line) or LAUNCHERS_ACCOUNT.match(line))
-
-
 @dataclass
 class Seen:
     """Log events and output of a process so far."""
@@ -108,7 +104,7 @@ class Seen:
         """The few lines that say how the job ended: up to the first error that Python or the launcher
         reported, since what the launcher prints later does not hold the reason; else the last ones."""
         lines = list(self.lines)
-        ends = (number for number, line in enumerate(lines, 1) if _is_error(line))
+        ends = (at for at, line in enumerate(lines, 1) if PYTHONS_ERROR.match(line) or LAUNCHERS_ACCOUNT.match(line))
         return lines[: next(ends, len(lines))][-KEPT_LINES:]
 
     def outcomes(self) -> list[journal.Outcome]:
@@ -137,7 +133,8 @@ class Ended:
 
 
 def leave_in_order() -> None:
-    """From now on SIGTERM and SIGHUP raise an exception, so that the running job is ended on the way out."""
+    """From now on SIGTERM and SIGHUP raise an exception, so that the running job is ended, and what it leaves is
+    removed, on the way out."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

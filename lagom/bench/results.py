@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lagom.bench.log_extract import Search, arms_of_search, search_note, search_of
 from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
+from lagom.format import format_count
 from lagom.search import statistics
 
 IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
@@ -126,8 +127,11 @@ class Result:
 def results_of(record: BenchRecord) -> list[Result]:
     """Stock against stock first, then every arm in the order asked for, with those that came of sweeps and tuning."""
     found = {result.arm: result for result in (*_in_job(record), *_processes(record))}
-    for search in _searches(record):
-        found[search.arm] = _joined(found.get(search.arm), search)
+    for run in record.runs_of(TUNING):
+        own = Result(run.arm, "its own final A/B", run.measured_by, None, search=search_of(run), note=search_note(run))
+        if (measured := found.get(run.arm)) is not None:  # what the comparison showed of what the search found
+            own = replace(measured, note=own.note or measured.note, search=own.search)
+        found[run.arm] = own
     wanted = [name for asked in record.arms for name in (asked, *_came_of(asked, found))]
     return [found[name] for name in dict.fromkeys([*wanted, *found]) if name in found]
 
@@ -165,7 +169,9 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
     tier = ", ".join(dict.fromkeys(run.measured_by for run in runs if run.measured_by))
     jobs = "one job" if len(runs) == 1 else f"{len(runs)} jobs"
     for arm, own in by_arm.items():
-        note = "stock against stock: the noise" if arm == "stock" else _fewer(own, by_arm.get("stock", {}), len(runs))
+        note, of_stock = "stock against stock: the noise" if arm == "stock" else "", len(by_arm.get("stock", {}))
+        if len(own) < of_stock - len(runs):  # left out, or not measurable; each job may have been cut off in a cycle
+            note = f"measured in {len(own)} of {of_stock} cycles"
         yield Result(arm, f"within {jobs}", tier, ratio_of(logs_of(own.values())), _typical(own), note)
     for word in SWEEPS:
         if word in record.arms and (best := _best_of(word, by_arm)) is not None:
@@ -173,12 +179,6 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
             note = f"best of {best.among}: {best.arm}; chosen by half of its windows, measured by the other"
             ratio = ratio_of(logs_of(rest.values()))
             yield Result(word, f"within {jobs}, half of the windows", tier, ratio, _typical(rest), note)
-
-
-def _fewer(own: Cycles, stock: Cycles, jobs: int) -> str:
-    """Whether an arm has fewer pairs than the others: it was left out, or could not be measured. Each job may have been
-    cut off within a cycle."""
-    return f"measured in {len(own)} of {len(stock)} cycles" if len(own) < len(stock) - jobs else ""
 
 
 def _typical(windows: Cycles) -> float:
@@ -209,18 +209,18 @@ def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
 
 
 def _processes(record: BenchRecord) -> Iterator[Result]:
-    runs = [run for run in record.runs_of(PROCESS) if run.counted is not None]
-    arms = dict.fromkeys(run.arm for run in runs)
-    rounds, sign = rounds_of(runs), sign_of(record)
-    for arm in arms:
-        logs = [sign * log for log in round_logs(rounds, arm)]
-        values = [run.value for run in runs if run.arm == arm and run.value is not None]
+    by_arm: dict[str, list[tuple[float, str]]] = {}
+    for run in record.runs_of(PROCESS):
+        if (value := run.counted) is not None:
+            by_arm.setdefault(run.arm, []).append((value, run.measure))
+    rounds, sign = rounds_of(record.runs), sign_of(record)
+    for arm, own in by_arm.items():
         yield Result(
             arm,
-            f"{len(values)} process{'' if len(values) == 1 else 'es'} in shuffled rounds",
-            " and ".join(dict.fromkeys(run.measure for run in runs if run.arm == arm)),
-            ratio_of(logs),
-            float(np.median(values)),
+            f"{format_count(len(own), 'process', 'processes')} in shuffled rounds",
+            " and ".join(dict.fromkeys(measure for _, measure in own)),
+            ratio_of([sign * log for log in round_logs(rounds, arm)]),
+            float(np.median([value for value, _ in own])),
             "stock against stock, in processes of their own" if arm == OWN_STOCK else "",
         )
 
@@ -253,29 +253,3 @@ def _standing_for(record: BenchRecord, name: str, by_arm: Mapping[str, Cycles]) 
     searches = [run for run in record.runs_of(TUNING, name) if run.outcome is not None]
     kept_stock = searches and all(wish.name != name for run in searches for wish in arms_of_search(run))
     return by_arm.get("stock") if kept_stock else None
-
-
-# -- tuning
-
-
-def _searches(record: BenchRecord) -> Iterator[Result]:
-    for run in record.runs:
-        if run.kind == TUNING:
-            yield Result(
-                run.arm, "its own final A/B", run.measured_by, None, search=search_of(run), note=search_note(run)
-            )
-
-
-def _joined(measured: Result | None, search: Result) -> Result:
-    """What the comparison showed of what the search found."""
-    if measured is None:
-        return search
-    return Result(
-        search.arm,
-        measured.pairing,
-        measured.measured_by,
-        measured.ratio,
-        measured.typical,
-        search.note or measured.note,
-        search.search,
-    )

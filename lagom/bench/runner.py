@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +15,11 @@ from lagom.bench.diagnosis import NO_CALLS, diagnose
 from lagom.bench.iteration_time import is_enough, value_of
 from lagom.bench.job_regions import JobRegions
 from lagom.bench.log_extract import arms_of_search, fill_record
-from lagom.bench.process import ProcessStart, Seen, run_process
-from lagom.bench.region_watch import RegionWatch
+from lagom.bench.process import Ended, ProcessStart, Seen, run_process
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
 from lagom.bench.store import RunRecord, Store, cannot_be_written
-from lagom.controller.arms import ArmsFile, ArmWish
+from lagom.controller.arms import ArmsFile
 from lagom.format import format_version
 
 Say = Callable[[str], None]
@@ -42,7 +41,8 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
             say(f"{NO_CALLS}: there is nothing to compare, and no more processes are started.")
             break
         store.check_room()
-        if (time_left := _time_left(request, clock)) is not None and time_left < (needs := _needs(task, store)):
+        time_left = None if request.budget is None else request.budget - (time.monotonic() - clock)
+        if time_left is not None and time_left < (needs := _needs(task, store)):
             say(_out_of_time(request, task, needs, len(waiting)))
             break
         say(f"{_task_text(task)} (processes left: {len(waiting)})")
@@ -62,10 +62,6 @@ def _out_of_time(request: Request, task: Task, needs: float, waiting: int) -> st
     return f"{what}; run the same command again to continue."
 
 
-def _time_left(request: Request, clock: float) -> float | None:
-    return None if request.budget is None else request.budget - (time.monotonic() - clock)
-
-
 def _needs(task: Task, store: Store) -> float:
     """What a process of this kind takes, as far as one was run."""
     like = [run.seconds for run in store.record.runs_of(task.kind.value) if not run.failed and not run.is_partial]
@@ -74,57 +70,57 @@ def _needs(task: Task, store: Store) -> float:
 
 def run_task(request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
     """One process of the job, and what it showed."""
-    search_limit = request.search_limit if task.kind is Kind.TUNING else None
-    limits = [limit for limit in (time_left, request.run_limit, search_limit) if limit is not None]
-    number = len(store.record.runs)
-    start = _start(request, task, store, number, min(limits, default=None))
-    regions = JobRegions(start.environment()) if start.lagom is not None else None
-    start = _until_enough(request, task, start, regions)
-    watch = RegionWatch(regions.region) if regions is not None else None
-    ended = run_process(start)
+    limits = [(time_left, "budget"), (request.run_limit, "limit")]
+    limits += [(request.search_limit, "limit")] if task.kind is Kind.TUNING else []
+    limit, cut_by = min(((limit, by) for limit, by in limits if limit is not None), default=(None, "limit"))
+    start = _start(request, task, store, limit)
+    regions = JobRegions(start.environment(), is_new=True) if start.lagom is not None else None
+    ended = run_process(_until_enough(request, task, start, regions))
     run = RunRecord(
         kind=task.kind.value,
-        arm="" if task.arm is None else task.arm.name,
+        arm=task.arm_name,
         round=task.round,
         began=ended.began,
         seconds=round(ended.seconds, 2),
         exit=ended.exit,
-        ended="budget" if ended.ended == "limit" and time_left == min(limits) else ended.ended,
+        ended=cut_by if ended.ended == "limit" else ended.ended,
         cycles=task.cycles if task.kind is Kind.IN_JOB else None,
         log=start.name,
     )
     fill_record(run, ended.seen.events)
     run.notes += ended.seen.notes
     if regions is not None:
-        assert watch is not None
-        region_was_made = watch.was_made(regions.names_of_others())
+        region_was_made = regions.was_made()
         run.called_nccl = bool(regions.starts) or _called_nccl(ended.seen, region_was_made)
-        _fill_machine(run, regions)
-    if task.kind is Kind.PROCESS:
-        assert task.arm is not None
-        run.measure = request.measure
-        if not run.is_without_nccl:
-            run.value, run.samples = value_of(request.measure, ended, regions, task.arm)
-    unlike = "" if regions is None or task.arm is None else regions.unlike(task.arm.environ)
-    if run.is_without_nccl:
-        run.reason = NO_CALLS
-    elif unlike:
-        run.reason, run.value, run.samples = unlike, None, []
-    elif run.gave_nothing and not run.broke_down:
-        run.reason = diagnose(request, task, ended.seen, regions)
+        fill_machine(run, regions)
+    fill_result(run, request, task, ended, regions)
     if run.failed or not run.is_useful:
         run.output = ended.seen.last_lines()
     return run
 
 
-def _fill_machine(run: RunRecord, regions: JobRegions) -> None:
+def fill_machine(run: RunRecord, regions: JobRegions) -> None:
     """Ranks, NCCL and GPU from the regions, if no controller has recorded them."""
-    first = next(iter(regions.starts.values()), None)
     run.ranks, run.nodes, run.ranks_seen = regions.ranks, regions.nodes, len(regions.starts)
-    if first is not None and not run.nccl:
-        run.nccl, run.gpu = format_version(first.nccl_version), first.gpu
-    if first is not None:
+    if (first := next(iter(regions.starts.values()), None)) is not None:
         run.peer_access = first.peer_access
+        if not run.nccl:
+            run.nccl, run.gpu = format_version(first.nccl_version), first.gpu
+
+
+def fill_result(run: RunRecord, request: Request, task: Task, ended: Ended, regions: JobRegions | None) -> None:
+    """The value of an arm's own process; or why the process gave nothing that counts."""
+    if run.is_without_nccl:
+        run.reason = NO_CALLS
+    elif regions is not None and task.arm is not None:
+        run.reason = regions.unlike(task.arm.environ)
+    if task.kind is Kind.PROCESS:
+        assert task.arm is not None
+        run.measure = request.measure
+        if not run.reason:
+            run.value, run.samples = value_of(request.measure, ended, regions, task.arm)
+    if not run.reason and run.gave_nothing and not run.broke_down:
+        run.reason = diagnose(request, task, ended.seen, regions)
 
 
 def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
@@ -138,9 +134,9 @@ def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
     return not has_controller
 
 
-def _start(request: Request, task: Task, store: Store, number: int, limit: float | None) -> ProcessStart:
+def _start(request: Request, task: Task, store: Store, limit: float | None) -> ProcessStart:
     """How the process of a task is started."""
-    arm, name = task.arm, f"{number:02d}-{task.name}"
+    arm, name = task.arm, f"{len(store.record.runs):02d}-{task.name}"
     if task.kind is Kind.IN_JOB:
         seed = request.seed + len(store.record.runs_of(Kind.IN_JOB.value))  # another order than that of an earlier part
         arms = str(_arms_file(request, task.cycles, store, name))
@@ -151,7 +147,8 @@ def _start(request: Request, task: Task, store: Store, number: int, limit: float
         environ = {**request.environ, **arm.environ}
         if task.kind is Kind.TUNING:
             lagom = ["--mode", "tune", "--strategy", arm.strategy, "--seed", str(request.seed), *arm.options]
-            lagom += _search_limit(limit)
+            if limit is not None:  # the search ends, its final A/B included, before the job is ended
+                lagom += ["--search-seconds", f"{max(LEAST_SECONDS, limit - START_SECONDS):.0f}"]
         else:
             strategy = ["--strategy", arm.strategy] if arm.strategy else []
             lagom = [*strategy, *arm.options] if arm.plugin else None
@@ -162,8 +159,10 @@ def _start(request: Request, task: Task, store: Store, number: int, limit: float
 def _until_enough(request: Request, task: Task, start: ProcessStart, regions: JobRegions | None) -> ProcessStart:
     """A process arm runs until it has shown enough samples; one that is measured as a whole, to its own end."""
     arm = task.arm
-    if task.kind is not Kind.PROCESS or arm is None:
-        return replace(start, enough=_compared(request))
+    if task.kind is not Kind.PROCESS or arm is None:  # once so many communicators have an outcome, or none will have
+        return replace(
+            start, enough=lambda seen: len(seen.outcomes()) >= request.communicators or seen.is_passthrough()
+        )
 
     def enough(seen: Seen) -> bool:
         return is_enough(request.measure, seen, regions, request.samples, arm, request.is_lost)
@@ -171,20 +170,11 @@ def _until_enough(request: Request, task: Task, start: ProcessStart, regions: Jo
     return replace(start, enough=enough, while_it_runs=regions.look if regions else start.while_it_runs)
 
 
-def _search_limit(limit: float | None) -> list[str]:
-    """With limited time a search ends, its final A/B included, before the job is ended."""
-    return [] if limit is None else ["--search-seconds", f"{max(LEAST_SECONDS, limit - START_SECONDS):.0f}"]
-
-
-def _compared(request: Request) -> Callable[[Seen], bool]:
-    """Enough once this many communicators have an outcome, or none will be tuned."""
-    return lambda seen: len(seen.outcomes()) >= request.communicators or seen.is_passthrough()
-
-
 def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
     """What the controller is to compare: the arms asked for and those that tuning found."""
     arms = [arm.wish for arm in request.of(Kind.IN_JOB) if arm.wish is not None]
-    file = ArmsFile(arms=(*arms, *_tuned(store)), cycles=cycles)
+    tuned = [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in arms_of_search(run)]
+    file = ArmsFile(arms=(*arms, *tuned), cycles=cycles)
     path = request.folder / f"{name}.arms.json"
     try:
         request.folder.mkdir(parents=True, exist_ok=True)
@@ -192,10 +182,6 @@ def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
     except OSError as error:
         raise cannot_be_written(path, error) from error
     return path.absolute()
-
-
-def _tuned(store: Store) -> Sequence[ArmWish]:
-    return [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in arms_of_search(run)]
 
 
 # -- progress

@@ -28,9 +28,14 @@ class Task:
     label: str = ""  # instead of the arm's name
 
     @property
+    def arm_name(self) -> str:
+        """Empty of the in-job comparison, which has all arms."""
+        return "" if self.arm is None else self.arm.name
+
+    @property
     def name(self) -> str:
         """For the log folder's name."""
-        words = self.label or ("" if self.arm is None else self.arm.name)
+        words = self.label or self.arm_name
         arm = "".join(c if c.isalnum() else "-" for c in words.replace(", ", " "))[:40]
         return "-".join(filter(None, (self.kind.value.replace(" ", "-"), arm, f"{self.round:02d}")))
 

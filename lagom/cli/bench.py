@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lagom.cli.common import say
+from lagom.cli.common import console, say
 from lagom.cli.measured_job import check_job, told_how_to_go_on
 
 if TYPE_CHECKING:
@@ -130,17 +130,12 @@ def bench(
 
 
 def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bool) -> None:
-    from rich.console import Console
-
     from lagom.bench import table
 
     if as_json:
         print(json.dumps({**table.as_json(record, results), "samples": str(path)}, indent=1))
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, PIPE_COLUMNS)
-    table.show(record, results, path, console)
+    table.show(record, results, path, console(PIPE_COLUMNS))
 
 
 def _say(text: str) -> None:

@@ -8,11 +8,14 @@ import shutil
 import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lagom.cli import complete
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LogFolder = Annotated[
     Path | None,
@@ -45,6 +48,16 @@ def say(prefix: str, text: str, *, whole: bool = False) -> None:
             for line in lines
         ]
     print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def console(pipe_columns: int = 120) -> Console:
+    """Standard output, with at least so many columns where it is no terminal: a table in a file is not cut short."""
+    from rich.console import Console
+
+    found = Console()
+    if not found.is_terminal:
+        found.width = max(found.width, pipe_columns)
+    return found
 
 
 def flush() -> None:

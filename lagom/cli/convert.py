@@ -92,7 +92,7 @@ def convert(
         else:
             _write_config(target, taken, Path(source).name, topology, communicators)
         return
-    rules = _is_rules(source)
+    rules = ":" in source and not Path(source).exists()
     if rules and target is not None and target.suffix == CONFIG_SUFFIX:
         taken = _take_rules(source, topology)
         _report(taken.remarks, taken.refused, partial=partial)
@@ -117,10 +117,6 @@ def _is_csv(source: str) -> bool:
             return file.read(len(CONFIG_TITLE)) != CONFIG_TITLE
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); check the path and its permissions.") from error
-
-
-def _is_rules(source: str) -> bool:
-    return ":" in source and not Path(source).exists()
 
 
 def _topology(ranks: int, nodes: int) -> Topology | None:

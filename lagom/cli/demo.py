@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -29,13 +27,8 @@ def demo(
     """
     if json_file is not None:
         check_named(json_file)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
-    from lagom.demo.run import run as run_demo
+    from lagom.bench.process import leave_in_order
+    from lagom.demo.run_demo import run_demo
 
+    leave_in_order()
     raise typer.Exit(run_demo(json_file=json_file, seconds=seconds))
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """Leave by the way of an exception, so that ranks, controller and their folder are cleaned up behind us."""
-    raise SystemExit(128 + number)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,8 @@ from lagom.cli.common import LogFolder, put
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
-    from lagom.journal import RunState
+    from lagom.journal import Formatter, RunState
+    from lagom.journal.schema import Base
 
 
 def log(
@@ -45,7 +46,7 @@ def log(
 ) -> None:
     """Print the verdict on a job, then its decisions: one line each, with the speed-up over plain NCCL."""
     from lagom import journal
-    from lagom.journal.log_status import describe_log_status, has_died
+    from lagom.journal.log_status import has_died
 
     if schema:
         import json
@@ -55,32 +56,44 @@ def log(
     state = journal.RunState(keep_samples=False)
     columns = min(journal.COLUMNS, get_terminal_size().columns) if sys.stdout.isatty() else journal.COLUMNS
     formatter = journal.Formatter(site, everything=everything or as_json, verbose=verbose, columns=columns, state=state)
-    first = not follow and not as_json  # the verdict, which is known once all is read
-    said: list[str] = []
-    damaged: dict[int, bool] = {}  # by line: whether it is torn
-    for event in journal.read(
+    unread: dict[bool, list[int]] = {True: [], False: []}
+    events = journal.read(
         journal.find_log(where) if follow else journal.find_written(where),
         follow=follow,
         stop=lambda: has_died(state),
-        on_damage=lambda number, line: damaged.update({number: journal.is_torn(line)}),
-    ):
-        state.apply(event)
-        line = formatter.line(event)
-        if line is not None and first:
-            said.append(line)
-        elif line is not None:
-            put(event.model_dump_json(by_alias=True) if as_json else line)
-    if first:
-        for line in [*_verdict(state, columns), "", *said]:
-            put(line)
+        on_damage=lambda number, line: unread[journal.is_torn(line)].append(number),
+    )
+    lines = _lines(events, state, formatter, as_json=as_json)
+    if not follow and not as_json:  # the verdict comes first, which is known once all is read
+        decisions = list(lines)
+        lines = iter([*_verdict(state, columns), "", *decisions])
+    for line in lines:
+        put(line)
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
+    for remark in _remarks(state, unread):
+        print(f"lagom: {remark}", file=sys.stderr)
+
+
+def _remarks(state: RunState, unread: Mapping[bool, list[int]]) -> Iterator[str]:
+    """How the log ends, and the lines of it that could not be read: by whether they are torn."""
+    from lagom.journal.log_status import describe_log_status
+
     if unfinished := describe_log_status(state):
-        print(f"lagom: {unfinished}", file=sys.stderr)
-    for torn, why in ((True, "torn by a crash or a full disk"), (False, "no lines of this log's schema")):
-        if lines := [number for number, is_torn in damaged.items() if is_torn is torn]:
-            print(f"lagom: {len(lines)} line(s) could not be read (first: line {lines[0]}): {why}.", file=sys.stderr)
+        yield unfinished
+    for torn, numbers in unread.items():
+        if numbers:
+            why = "torn by a crash or a full disk" if torn else "no lines of this log's schema"
+            yield f"{len(numbers)} line(s) could not be read (first: line {numbers[0]}): {why}."
+
+
+def _lines(events: Iterable[Base], state: RunState, formatter: Formatter, *, as_json: bool) -> Iterator[str]:
+    """Of the events that are asked for, each as soon as it is read."""
+    for event in events:
+        state.apply(event)
+        if (line := formatter.line(event)) is not None:
+            yield event.model_dump_json(by_alias=True) if as_json else line
 
 
 def _verdict(state: RunState, columns: int) -> Iterator[str]:

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from lagom.cli.common import console
 from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.bench.store import BenchRecord
+    from lagom.tune import TunePlan, TuneResult
 
 
 @contextlib.contextmanager
@@ -34,3 +41,14 @@ def check_job(command: Sequence[str], metric: str) -> None:
         raise UsageError(f"--metric is no regular expression ({error}).") from error
     if metric and groups != 1:
         raise UsageError(f"--metric needs one group around the number and has {groups}, like 'step time: ([0-9.]+)'.")
+
+
+def show_tuned(plan: TunePlan, record: BenchRecord, result: TuneResult, *, as_json: bool) -> None:
+    """What a search over start settings came to, on standard output."""
+    from lagom.tune.result_table import print_result
+    from lagom.tune.tune_result import as_json as to_json
+
+    if as_json:
+        print(json.dumps(to_json(plan, record, result), indent=1))
+    else:
+        print_result(plan, record, result, console())

@@ -5,25 +5,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lagom.cli import complete
+from lagom.cli.common import console
 from lagom.errors import UsageError
 from lagom.files import check_named
 
 if TYPE_CHECKING:
     from lagom.sim.machine import MachineModel
     from lagom.sim.operations import Workload
+    from lagom.timeline.job_profile import Profile
     from lagom.timeline.kernel_table import KernelTable
     from lagom.timeline.trace_coverage import Calls
 
 #: Simulated iterations: enough for medians, quick to draw; fewer, and of fewer ranks, where an iteration is huge.
 _ITERATIONS, _MIN_ITERATIONS = 8, 4
 _ENOUGH_KERNELS = 400_000
-_PIPE_COLUMNS = 120
 #: Iterations that must look alike before a live job is recorded.
 _SETTLED = 5
 #: Variables that would tune the job, which is profiled under plain NCCL.
@@ -106,41 +108,52 @@ def profile(
     Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations.
     """
     import json
-    from dataclasses import replace
-
-    from rich.console import Console
 
     from lagom.report import page, profile_report
-    from lagom.timeline.load import load_trace, trace_files
-    from lagom.timeline.overlap import overlap
+    from lagom.timeline.load import trace_files
 
+    reference = reference or []
     if reference and simulate:
         raise UsageError("--reference goes with --trace; a simulated job brings its own reference trace.")
     if json_file is not None and out not in json_file.parents:  # that folder will be made
         check_named(json_file)
-    calls: Calls | None
-    code = 0
     if words and _is_job(words, bool(trace), simulate):
-        code, tables, calls, source = _live(words, iterations, out)
-        alone: list[KernelTable] = []
+        seen = _live(words, iterations, out)
     else:
         traces = [*(trace or []), *map(Path, words or [])]
-        _check_kept([*trace_files(traces), *trace_files(reference or [])], out, json_file)
-        tables, calls, alone, source = _tables(traces, bool(trace), simulate, workload)
-    if sms:
-        tables = [replace(table, sms=sms) for table in tables]
-    found = overlap(tables, reference=load_trace(reference)[0] if reference else alone or None, calls=calls).profile
-    written = profile_report.write_folder(found, out, source)
+        _check_kept([*trace_files(traces), *trace_files(reference)], out, json_file)
+        seen = _tables(traces, bool(trace), simulate, workload)
+    found = seen.profile(reference, sms)
+    written = profile_report.write_folder(found, out, seen.source)
     if json_file is not None:
-        page.write(json_file, json.dumps(profile_report.to_json(found, source), indent=2) + "\n")
+        page.write(json_file, json.dumps(profile_report.to_json(found, seen.source), indent=2) + "\n")
         written.append(json_file)
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _PIPE_COLUMNS)
-    profile_report.show(found, console)
-    console.print("\nWritten: " + ", ".join(str(path) for path in written), highlight=False, soft_wrap=True)
-    if code:
-        raise typer.Exit(code)
+    screen = console()
+    profile_report.show(found, screen)
+    screen.print("\nWritten: " + ", ".join(map(str, written)), highlight=False, soft_wrap=True)
+    if seen.code:
+        raise typer.Exit(seen.code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """``tables``: the kernels to look at, a rank each, and where they come from in words; their ``calls``, if these
+    were recorded; ``alone``: kernels of a reference trace, if there is one; ``code``: exit code of the job."""
+
+    tables: list[KernelTable]
+    source: str
+    calls: Calls | None = None
+    alone: list[KernelTable] | None = None
+    code: int = 0
+
+    def profile(self, reference: list[Path], sms: int) -> Profile:
+        """By another ``reference`` trace, and for another number of SMs, where these are given."""
+        from lagom.timeline.load import load_trace
+        from lagom.timeline.overlap import overlap
+
+        tables = [replace(table, sms=sms or table.sms) for table in self.tables]
+        alone = load_trace(reference)[0] if reference else self.alone
+        return overlap(tables, reference=alone or None, calls=self.calls).profile
 
 
 def _check_kept(inputs: list[Path], out: Path, json_file: Path | None) -> None:
@@ -158,9 +171,9 @@ def _is_job(words: list[str], traced: bool, simulate: str) -> bool:
     return not traced and not simulate and not words[0].endswith((".json", ".json.gz", ".txt", ".txt.gz"))
 
 
-def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[KernelTable], Calls, str]:
-    """Run the job with the controller recording some iterations; its exit code and records. Raises LagomError where
-    none came, or Exit if the job failed before that."""
+def _live(command: list[str], iterations: int, out: Path) -> _Recorded:
+    """Run the job with the controller recording some iterations. Raises LagomError where no record came, or Exit if the
+    job failed before that."""
     from lagom.cli.run import check_settings
     from lagom.errors import LagomError
     from lagom.launch.job_plan import JobOptions, plan_job, say
@@ -190,14 +203,11 @@ def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[Ker
     if not recorded:
         raise LagomError(f"the job ended before {iterations} iterations were recorded; see `lagom log {plan.folder}`.")
     tables, calls = load_records(plan.folder)
-    return code, tables, calls, f"{' '.join(command[:4])}{' ...' if len(command) > 4 else ''}"
+    source = f"{' '.join(command[:4])}{' ...' if len(command) > 4 else ''}"
+    return _Recorded(tables, source, calls, code=code)
 
 
-def _tables(
-    paths: list[Path], traced: bool, simulate: str, workload: str
-) -> tuple[list[KernelTable], Calls | None, list[KernelTable], str]:
-    """The kernels to look at, their calls if these were recorded, the kernels of a reference trace if there is one, and
-    where they come from in words."""
+def _tables(paths: list[Path], traced: bool, simulate: str, workload: str) -> _Recorded:
     if bool(paths) == bool(simulate):
         raise UsageError("say what to profile: --trace FILE... (a Kineto trace a rank) or --simulate PRESET, not both.")
     if paths and not traced:
@@ -206,11 +216,12 @@ def _tables(
         from lagom.timeline.load import load_reference, load_trace
 
         named = ", ".join(path.name for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-        return *load_trace(paths), load_reference(paths), named
+        tables, calls = load_trace(paths)
+        return _Recorded(tables, named, calls, load_reference(paths))
     return _simulated(_machine(simulate), _workload(workload))
 
 
-def _simulated(machine: MachineModel, workload: Workload) -> tuple[list[KernelTable], None, list[KernelTable], str]:
+def _simulated(machine: MachineModel, workload: Workload) -> _Recorded:
     from lagom.errors import LagomError
     from lagom.sim import Simulator
     from lagom.sim.simulated_trace import build_kernel_table, throttled
@@ -224,7 +235,7 @@ def _simulated(machine: MachineModel, workload: Workload) -> tuple[list[KernelTa
     ranks = range(max(1, min(workload.ranks, 8, _ENOUGH_KERNELS // (kernels * iterations))))
     tables = [build_kernel_table(simulator, iterations, rank=rank) for rank in ranks]
     alone = build_kernel_table(simulator, _MIN_ITERATIONS, throttled(simulator), seed=1)
-    return tables, None, [alone], f"simulated: {workload.name} on {machine.name} ({workload.note})"
+    return _Recorded(tables, f"simulated: {workload.name} on {machine.name} ({workload.note})", alone=[alone])
 
 
 def _machine(name: str) -> MachineModel:

@@ -5,22 +5,24 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lagom.cli import complete
+from lagom.cli.common import console
+from lagom.cli.measured_job import show_tuned
 from lagom.errors import UsageError
 from lagom.files import check_named, open_regular, write_named
 
 if TYPE_CHECKING:
-    from lagom.bench.store import BenchRecord
+    from lagom.bench.store import BenchRecord, TuneRecord
     from lagom.report.advice import Advices
     from lagom.report.read_run import Run
     from lagom.report.run_model import RunReport
-
-_PIPE_COLUMNS = 120
 
 
 def report(
@@ -79,15 +81,11 @@ def report(
     with their measurement, or with the command that would measure them. Of a saved config: what it does, what speaks
     for it, whether it would be replayed on this machine; exit code 1 if not.
     """
-    if what is not None and is_config(what):
-        if html or bench or export or megatron or config:
-            raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
-        _report_config(what, as_json=as_json, everything=everything)
-    if what is not None and (tuning := _tuning_in(what)) is not None:
-        if html or bench or export or megatron or config:
-            raise UsageError(f"{what} holds results of lagom tune; this option needs the log of a job.")
-        _report_tuning(tuning, as_json=as_json)
-        return
+    if (other := _without_a_log(what)) is not None:
+        kind, show = other
+        if any((html, bench, export, megatron, config)):
+            raise UsageError(f"{what} {kind}; this option needs the log of a job.")
+        raise typer.Exit(show(as_json, everything))
     for file in filter(None, (megatron, config)):
         check_named(file)
     from lagom.report import advice_text
@@ -107,50 +105,44 @@ def report(
         _show(run.report, advices, log.parent, as_json=as_json, everything=everything)
 
 
-def _tuning_in(what: Path) -> BenchRecord | None:
-    """What `lagom tune` has in a folder of results."""
+def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]] | None:
+    """Of what is no log: what it is, and the function that reports on it (as JSON, everything) with an exit code."""
+    if what is None:
+        return None
+    if is_config(what):
+        return "is a saved config", partial(_report_config, what)
     from lagom.bench.store import FILE, read_record
 
-    file = what / FILE
-    record = read_record(file) if file.is_file() else None
-    return record if record is not None and record.tune is not None else None
+    record = read_record(what / FILE) if (what / FILE).is_file() else None
+    if record is None or record.tune is None:
+        return None
+    return "holds results of lagom tune", partial(_report_tuning, record, record.tune)
 
 
-def _report_tuning(record: BenchRecord, *, as_json: bool) -> None:
-    from lagom.tune.course import plan_of
-    from lagom.tune.result import as_json as to_json
-    from lagom.tune.result import find_result, tried_of
-    from lagom.tune.table import print_result
-
-    assert record.tune is not None
-    plan = plan_of(record.tune)
-    result = find_result(plan, tried_of(record.runs, record.higher_is_better))
-    if as_json:
-        typer.echo(json.dumps(to_json(plan, record, result), indent=1))
-    else:
-        print_result(plan, record, result)
-
-
-def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:
+def _report_config(file: Path, as_json: bool, everything: bool) -> int:
     from lagom.report import from_config
 
-    shown = from_config.build_config_report(what)
+    shown = from_config.build_config_report(file)
     _show(shown, None, None, as_json=as_json, everything=everything)
-    raise typer.Exit(1 if shown.fit is not None and shown.fit.refusal else 0)
+    return 1 if shown.fit is not None and shown.fit.refusal else 0
+
+
+def _report_tuning(record: BenchRecord, aim: TuneRecord, as_json: bool, everything: bool) -> int:
+    from lagom.tune.course import plan_of
+    from lagom.tune.tune_result import find_result, tried_of
+
+    plan = plan_of(aim)
+    show_tuned(plan, record, find_result(plan, tried_of(record.runs, record.higher_is_better)), as_json=as_json)
+    return 0
 
 
 def _show(shown: RunReport, advices: Advices | None, folder: Path | None, *, as_json: bool, everything: bool) -> None:
-    from rich.console import Console
-
     from lagom.report import run_text
 
     if as_json:
         typer.echo(json.dumps(run_text.as_json(shown, advices), indent=1))
-        return
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _PIPE_COLUMNS)
-    run_text.show(shown, console, advices, folder, everything=everything)
+    else:
+        run_text.show(shown, console(), advices, folder, everything=everything)
 
 
 def _write_page(run: Run, html: Path) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.cli import complete
-from lagom.errors import UsageError
 from lagom.headroom import parse as parse_headroom
 from lagom.launch.supervise import signals_left_to_us
 from lagom.settings import SETTINGS, config_named, read
@@ -170,54 +169,44 @@ def run(
         from lagom.launch.run_job import check_command, run_bare, run_job
         from lagom.launch.start_variables import choose_start
         from lagom.wire.library import plugin_path
-        from lagom.wire.plan import choose_rules
+        from lagom.wire.plan import check_rules, choose_rules
 
     if bare:
         raise typer.Exit(run_bare(command, seconds_file))
-    _check_start(mode, strategy, config)
+    asked, given = _check_start(mode, strategy, config)
     pinned = choose_rules(rules, read("LAGOM_SET"))
-    for_controller = _controller_options(
-        compare or [],
-        record,
-        seed=seed,
-        stable_iterations=stable_iterations,
-        search_seconds=search_seconds,
-        search_percent=search_percent,
-    )
-    for file in candidates or []:
-        for_controller = (*for_controller, "--candidates", str(file.absolute()))
-    if arms is not None:
-        for_controller = (*for_controller, "--arms", str(arms.absolute()))
-    if compare and pinned:
-        raise UsageError("--compare measures rules in turn, --set and LAGOM_SET pin them; leave one of the two out.")
-    asked = mode or read("LAGOM_MODE")
-    given = config or config_named()
-    other = (given, or_tune, pinned, compare, arms, record, headroom, read("LAGOM_HEADROOM"))
+    compared = [";".join(check_rules([one])) for one in compare or []]  # the controller starts too late to refuse them
+    other = (given, or_tune, pinned, compared, arms, record, headroom, read("LAGOM_HEADROOM"))
     cache = NO_CACHE
     if asked in ("auto", "tune") and not any(other):
         cache = find_cached(command, os.environ, may_use=asked == "auto" and not fresh)
-    if cache.unfinished is not None:
-        for_controller = (*for_controller, "--candidates", str(cache.unfinished.path))
+    for_controller = _controller_options(
+        record=[record],
+        compare=compared,
+        seed=[seed],
+        stable_iterations=[stable_iterations],
+        search_seconds=[search_seconds],
+        search_percent=[search_percent],
+        candidates=[*(candidates or []), *([cache.unfinished.path] if cache.unfinished else [])],
+        arms=[arms],
+    )
     job_options = JobOptions(
         mode=mode,
         strategy=strategy,
         rules=pinned,
-        config=config if cache.config is None else cache.config.path,
-        cached_by="" if cache.config is None else cache.config.origin,
+        config=config,
         or_tune=or_tune,
         directory=directory,
         use_profiler=not no_profiler,
         use_atlas=not (no_atlas or fresh),
         replace_plugin=replace_plugin,
         controller_options=for_controller,
-        compared=len(compare or []),
+        compared=len(compared),
         search_seconds=search_seconds,
     )
+    if cache.config is not None:
+        job_options = replace(job_options, config=cache.config.path, cached_by=cache.config.origin)
     plan = plan_job(job_options, os.environ, plugin_path())
-    if compare and not plan.tunes:
-        raise UsageError("--compare measures while the job runs; leave out --config and any mode but tune.")
-    if plan.config is not None and pinned:
-        raise UsageError("--set and LAGOM_SET pin rules, a saved config brings its own; leave one of the two out.")
     start = choose_start(headroom, headroom_from, plan.config, os.environ, command)
     remarks = (
         *cache.remarks,
@@ -245,16 +234,14 @@ def _left_out(plan: JobPlan, given: Path | None, *numbers: float | None, record:
         )
 
 
-def _controller_options(compare: list[str], record: bool, **numbers: float | None) -> tuple[str, ...]:
-    """Options for the controller. They are checked here, because it starts when the job can no longer be refused."""
-    from lagom.wire.plan import check_rules
-
-    options = ["--record"] if record else []
-    for rules in compare:
-        options += ["--compare", ";".join(check_rules([rules]))]
-    for name, value in numbers.items():
-        if value is not None:
-            options += [f"--{name.replace('_', '-')}", str(value)]
+def _controller_options(**given: Sequence[str | float | Path | None]) -> tuple[str, ...]:
+    """As they stand on the controller's command line: each as often as it has values, True and False for a switch."""
+    options: list[str] = []
+    for name, values in given.items():
+        for value in values:
+            if value is not None and value is not False:
+                word = str(value.absolute() if isinstance(value, Path) else value)
+                options += [f"--{name.replace('_', '-')}", *([] if value is True else [word])]
     return tuple(options)
 
 
@@ -265,15 +252,17 @@ def check_settings(environ: Mapping[str, str]) -> None:
     parse_headroom(read("LAGOM_HEADROOM", environ))
 
 
-def _check_start(mode: str, strategy: str, config: Path | None) -> None:
-    """Check the environment together with the options, the files and the strategy they name."""
+def _check_start(mode: str, strategy: str, config: Path | None) -> tuple[str, Path | None]:
+    """Check the environment together with the options, the files and the strategy they name; returns the mode and the
+    saved config that are asked for."""
     environ = {**os.environ, **({"LAGOM_MODE": mode} if mode else {})}
     check_settings(environ)
-    named = config or config_named(environ)
-    if named is not None and read("LAGOM_MODE", environ) != "off":
+    asked, named = read("LAGOM_MODE", environ), config or config_named(environ)
+    if named is not None and asked != "off":
         from lagom.config_file import check_config
 
         check_config(named)
     from lagom.search import find_strategy
 
     find_strategy(strategy or read("LAGOM_STRATEGY"))
+    return asked, named

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.cli.common import say
-from lagom.cli.measured_job import check_job, told_how_to_go_on
+from lagom.cli.measured_job import check_job, show_tuned, told_how_to_go_on
 from lagom.errors import UsageError
 from lagom.format import format_count, simulated_remark
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from lagom.bench.store import Store, TuneRecord
     from lagom.config_file import SavedConfig
     from lagom.start import Transport
-    from lagom.tune import Plan, TuneResult
-    from lagom.tune.result import PlainNccl
+    from lagom.tune import TunePlan, TuneResult
+    from lagom.tune.tune_result import PlainNccl
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
 DEMO_SECONDS = 100.0  # enough for the groups; the other variables do nothing to the simulated job
@@ -172,16 +171,13 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, is_demo: bool, as_json: bool) -> None:
+def _finish(
+    request: Request, store: Store, plan: TunePlan, result: TuneResult, *, is_demo: bool, as_json: bool
+) -> None:
     from lagom.tune.live_search import found_by, live_config
-    from lagom.tune.result import as_json as to_json
-    from lagom.tune.result import saved_config
-    from lagom.tune.table import print_result
+    from lagom.tune.tune_result import saved_config
 
-    if as_json:
-        print(json.dumps(to_json(plan, store.record, result), indent=1))
-    else:
-        print_result(plan, store.record, result)
+    show_tuned(plan, store.record, result, as_json=as_json)
     live = live_config(found_by(store.record.runs), request.folder)
     saved = saved_config(result, store.record.runs, request.metric, live)
     if saved is not None:
@@ -195,7 +191,7 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult, *, is_demo:
     from lagom.environment import conf_file
     from lagom.files import write_whole
     from lagom.launch.cached_config import keep_config
-    from lagom.tune.result import conf_text
+    from lagom.tune.tune_result import conf_text
 
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
     save_config(saved, config, remark=result.text)

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +19,6 @@ from lagom.files import check_named
 
 if TYPE_CHECKING:
     from lagom.watch import NodeSnapshot, Watcher
-    from lagom.watch.find import Named
 
     View = Callable[[NodeSnapshot], object]
 
@@ -72,6 +69,7 @@ def watch(
     A table on a terminal, lines elsewhere.
     """
     from lagom.watch import Watcher
+    from lagom.watch.find import find_job
 
     if grafana:
         from lagom.watch.prometheus import dashboard
@@ -80,7 +78,8 @@ def watch(
         return
     if job and directory is not None:
         raise UsageError("name the job once: as JOB or with --dir.")
-    watcher = Watcher(_named(job, directory))
+    wanted = str(directory or job)
+    watcher = Watcher(find_job(wanted) if wanted else None)
     with contextlib.ExitStack() as stack:
         views = [] if prometheus == STDOUT else [_screen(stack, once=once, as_json=as_json)]
         if prometheus is not None:
@@ -90,13 +89,6 @@ def watch(
             raise typer.Exit(0 if found or prometheus is not None else NOTHING_RUNS)
         with contextlib.suppress(KeyboardInterrupt):
             _follow(watcher, views, interval, until_end=bool(job or directory))
-
-
-def _named(job: str, directory: Path | None) -> Named | None:
-    from lagom.watch.find import find_job
-
-    wanted = str(directory) if directory is not None else job
-    return find_job(wanted) if wanted else None
 
 
 def _look_once(watcher: Watcher, views: list[View]) -> bool:
@@ -132,17 +124,13 @@ def _screen(stack: contextlib.ExitStack, *, once: bool, as_json: bool) -> View:
         from lagom.watch.screen import page
 
         return lambda node: console.print(page(node))
+    from lagom.bench.process import leave_in_order
     from lagom.watch.screen import line_view, live_view
 
     if not console.is_terminal:
         return line_view(put)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)  # leave by the same way as Ctrl-C
+    leave_in_order()  # by the same way as after Ctrl-C
     return stack.enter_context(live_view(console))
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _textfile(path: Path) -> View:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lagom.doctor.verdict import Verdict
+    from lagom.doctor.machine_verdict import MachineVerdict
 
 
 class Level(Enum):
@@ -39,10 +39,10 @@ class Finding:
         return {"level": self.level.value, "area": self.area, "text": self.text, "remedy": self.remedy}
 
 
-def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) -> tuple[list[Finding], Verdict]:
+def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) -> tuple[list[Finding], MachineVerdict]:
     """Every finding of this machine and environment, and what they amount to; ``clean`` also removes stale regions."""
     from lagom.doctor import atlas, cache, libraries, memory, plugin, variables
-    from lagom.doctor.verdict import judge
+    from lagom.doctor.machine_verdict import judge
     from lagom.environment import find_gpu
 
     here = os.environ if environ is None else environ

@@ -145,14 +145,13 @@ def check_several(candidates: list[Candidate]) -> list[Finding]:
 
 def loadable(environ: Mapping[str, str], wheels: list[Wheel], torch: Torch | None = None) -> list[Candidate]:
     """Every distinct libnccl.so.2 in reach, in the order the dynamic linker would take them for torch."""
-    preloaded = [Path(word) for word in environ.get("LD_PRELOAD", "").replace(":", " ").split() if "libnccl.so" in word]
-    folders = [Path(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    preloaded, folders = environ.get("LD_PRELOAD", "").replace(":", " "), environ.get("LD_LIBRARY_PATH", "")
     of_wheels = [Candidate(wheel.library, str(wheel)) for wheel in wheels if wheel.owns_file]
     built_for_wheel = torch is None or bool(torch.pin)
     listed = [
-        *(Candidate(path, "LD_PRELOAD") for path in preloaded),
+        *(Candidate(Path(word), "LD_PRELOAD") for word in preloaded.split() if "libnccl.so" in word),
         *(of_wheels if built_for_wheel else []),
-        *(Candidate(folder / LIBRARY, "LD_LIBRARY_PATH") for folder in folders),
+        *(Candidate(Path(folder, LIBRARY), "LD_LIBRARY_PATH") for folder in folders.split(":") if folder),
         *(Candidate(path, "the system") for path in system_libraries()),
         *of_wheels,
     ]

@@ -80,16 +80,20 @@ def headroom_of_log(asked: str, source: Path | None, environ: Mapping[str, str])
         file = journal.find_log(source)
         return _wanted(asked, _fitting(file, environ), str(file))
     for file in journal.find_own_logs(Path()):
-        if (run := _readable(file)) is not None and _tells_channels(run):
+        if (run := _readable(file)) is not None and not _had_headroom(run) and _channels_seen(run):
             return _wanted(asked, _fitting(file, environ), str(file))
     return _wanted(asked, None, "")
 
 
-def _tells_channels(run: RunState) -> bool:
-    """Whether a log shows how many channels stock NCCL builds; the log of a job with head-room does not."""
-    if run.start is not None and run.start.headroom:
-        return False
-    return any(comm.program is not None and comm.program.channels_built for comm in run.comms.values())
+def _had_headroom(run: RunState) -> bool:
+    """Whether stock's channels cannot be seen in a log, because its job had other ones."""
+    return run.start is not None and bool(run.start.headroom)
+
+
+def _channels_seen(run: RunState) -> list[tuple[int, journal.Program]]:
+    """Of each communicator whose number of channels the log shows: that, and its iteration."""
+    programs = [comm.program for comm in run.comms.values() if comm.program is not None]
+    return [(program.channels_built, program) for program in programs if program.channels_built]
 
 
 def _readable(file: Path) -> RunState | None:
@@ -148,17 +152,13 @@ def _checked(headroom: Headroom) -> Headroom:
 def _stock_channels(run: RunState, source: str) -> tuple[int, int]:
     """(channels NCCL built, threads of a RING/SIMPLE channel) in a job without head-room; raises :class:`NoHeadroom`
     if its log does not show them, or if communicators differ: one number is used for the whole job."""
-    if run.start is not None and run.start.headroom:
+    if _had_headroom(run):
         raise NoHeadroom(f"{source} is of a job with head-room, which does not show stock's channels; name another.")
-    seen: set[int] = set()
-    threads: set[int] = set()
-    for comm in run.comms.values():
-        if comm.program is not None and comm.program.channels_built:
-            seen.add(comm.program.channels_built)
-            stock = (site.stock for site in comm.program.sites if site.stock is not None)
-            threads |= {
-                pick.threads for pick in stock if (pick.algorithm, pick.protocol) == ("ring", "simple") and pick.threads
-            }
+    programs = _channels_seen(run)
+    seen = {channels for channels, _ in programs}
+    picks = [site.stock for _, program in programs for site in program.sites if site.stock is not None]
+    simple = [pick.threads for pick in picks if (pick.algorithm, pick.protocol) == ("ring", "simple")]
+    threads = set(filter(None, simple))
     if not seen:
         raise NoHeadroom(
             f"{source} does not say how many channels NCCL built: no large ring or tree collective was seen by the "

@@ -91,6 +91,17 @@ class JobPlan:
             )
         return "The job runs without a log."
 
+    def check(self) -> None:
+        """Raises :class:`UsageError` if rules, a saved config and configs to compare come together."""
+        if self.compared and self.rules:
+            raise UsageError(
+                "--compare measures rules in turn, --set and LAGOM_SET pin them; leave one of the two out."
+            )
+        if self.compared and not self.tunes:
+            raise UsageError("--compare measures while the job runs; leave out --config and any mode but tune.")
+        if self.config is not None and self.rules:
+            raise UsageError("--set and LAGOM_SET pin rules, a saved config brings its own; leave one of the two out.")
+
     def with_variables(self, variables: Mapping[str, str], remarks: tuple[str, ...]) -> JobPlan:
         """The same plan with more variables and remarks."""
         return replace(self, variables={**self.variables, **variables}, remarks=(*self.remarks, *remarks))
@@ -110,25 +121,22 @@ def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) 
     environ = {**{name: in_files[name] for name in (TUNER, PROFILER) if name in in_files}, **environ}
     check_tuner_slot(environ, plugin, replace=job_options.replace_plugin)
     rank = local_rank(environ)
-    named = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
-    job = environ.get("LAGOM_JOB_ID", "") or (named if rank is not None else new_job_id())
-    if not job:
-        raise UsageError("this rank's launcher does not name the job; set LAGOM_JOB_ID to the same word on every rank.")
+    job = name_job(environ, rank)
     asked = {"LAGOM_DIR": str(job_options.directory)} if job_options.directory else environ
     folder = log_folder(job, asked)
     config = job_options.config or config_named(environ)
     mode = choose_mode(job_options, environ, config)
-    forbidden = environ.get("LAGOM_CONTROLLER") == "none"
-    tunes = not forbidden and mode == "tune"
+    may_start = environ.get("LAGOM_CONTROLLER") != "none"
+    tunes = may_start and mode == "tune"
     variables = _variables(job_options, environ, plugin, folder)
     if config is not None:
         variables["LAGOM_CONFIG"] = str(config.absolute())
     # The ranks find out whether the saved config fits; if not, the first of them starts the controller.
-    variables["LAGOM_CONTROLLER"] = "auto" if mode == "replay-or-tune" and not forbidden else "none"
+    variables["LAGOM_CONTROLLER"] = "auto" if may_start and mode == "replay-or-tune" else "none"
     if rank is None:
         variables["LAGOM_JOB_ID"] = job
     variables["LAGOM_MODE"] = mode
-    return JobPlan(
+    plan = JobPlan(
         job=job,
         folder=folder,
         variables=variables,
@@ -138,7 +146,7 @@ def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) 
         config=config if mode in REPLAYING_MODES else None,
         cached_by=job_options.cached_by,
         rules=job_options.rules,
-        strategy=job_options.strategy or read("LAGOM_STRATEGY", environ),
+        strategy=read("LAGOM_STRATEGY", {**environ, **variables}),
         search_seconds=job_options.search_seconds,
         compared=job_options.compared,
         recorded=job_options.recorded,
@@ -146,6 +154,18 @@ def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) 
         controller_options=job_options.controller_options,
         insists=job_options.directory is not None,
     )
+    plan.check()
+    return plan
+
+
+def name_job(environ: Mapping[str, str], rank: int | None) -> str:
+    """LAGOM_JOB_ID, else a new name; of a ``rank`` that an outer launcher started, the name that all its ranks have:
+    raises :class:`UsageError` where there is none."""
+    if rank is None:
+        return environ.get("LAGOM_JOB_ID", "") or new_job_id()
+    if named := next(filter(None, map(environ.get, JOB_VARIABLES)), ""):
+        return named
+    raise UsageError("this rank's launcher does not name the job; set LAGOM_JOB_ID to the same word on every rank.")
 
 
 def choose_mode(job_options: JobOptions, environ: Mapping[str, str], config: Path | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lagom.launch.job_plan import local_rank
@@ -38,14 +38,10 @@ def starts_every_rank(command: Sequence[str], environ: Mapping[str, str]) -> boo
     if local_rank(environ) is not None or any(environ.get(name, "") not in ONE for name in SEVERAL):
         return False
     words = list(_words(command))
+    if any(count not in ONE for count in _node_counts(words)):
+        return False
     programs = {Path(word).name for word in words}
-    return not (
-        programs & REMOTE
-        or any(count not in ONE for count in _node_counts(words))
-        or (programs & MPI and (_names_hosts(words) or any(map(environ.get, HOSTS_OF_MPI))))
-        or ("deepspeed" in programs and (_names_hosts(words) or DEEPSPEED_HOSTS.exists()))
-        or ("accelerate" in programs and _accelerate_may_use_several(words, environ))
-    )
+    return not any(programs & launchers and elsewhere(words, environ) for launchers, elsewhere in _ELSEWHERE)
 
 
 def _words(command: Sequence[str]) -> Iterator[str]:
@@ -94,3 +90,12 @@ def _accelerate_may_use_several(words: Sequence[str], environ: Mapping[str, str]
     except OSError:
         return bool(named)
     return count is not None and count[1] != "1"
+
+
+#: Launchers, and whether they may start ranks elsewhere, by the words of the command and the environment.
+_ELSEWHERE: tuple[tuple[set[str], Callable[[Sequence[str], Mapping[str, str]], bool]], ...] = (
+    (REMOTE, lambda words, environ: True),
+    (MPI, lambda words, environ: _names_hosts(words) or any(map(environ.get, HOSTS_OF_MPI))),
+    ({"deepspeed"}, lambda words, environ: _names_hosts(words) or DEEPSPEED_HOSTS.exists()),
+    ({"accelerate"}, _accelerate_may_use_several),
+)

@@ -30,13 +30,15 @@ LOOK_SECONDS = 0.5
 TERMINAL_SECONDS, PLAIN_SECONDS = 10.0, 60.0
 #: Values of TERM.
 DUMB = ("", "dumb", "unknown")
+NOTHING_FASTER = ", nothing faster than plain NCCL so far"
 
 
 @contextlib.contextmanager
 def show_progress(folder: Path, since: float, out: TextIO | None = None) -> Iterator[None]:
     """Inside, print what the log in ``folder`` gains after ``since`` (wall clock, s) to ``out`` (stderr)."""
     out = out or sys.stderr
-    screen = Screen(out) if out.isatty() and not _is_dumb() else Plain(out)
+    is_dumb = os.environ.get("TERM", "") in DUMB  # it would show a control sequence instead of following it
+    screen = Screen(out) if out.isatty() and not is_dumb else Plain(out)
     over = threading.Event()
     thread = threading.Thread(target=_follow, args=(folder, since, screen, over), daemon=True, name="lagom-progress")
     thread.start()
@@ -46,11 +48,6 @@ def show_progress(folder: Path, since: float, out: TextIO | None = None) -> Iter
         over.set()
         thread.join(5.0)
         screen.close()
-
-
-def _is_dumb() -> bool:
-    """Whether the terminal would show a control sequence instead of following it."""
-    return os.environ.get("TERM", "") in DUMB
 
 
 def _follow(folder: Path, since: float, screen: Plain, over: threading.Event) -> None:
@@ -113,7 +110,9 @@ class Screen(Plain):
 
         with self._console.capture() as captured:
             self._console.print(Text.assemble(("lagom ", "bold cyan"), line))
-        self._write(self._fresh_line() + captured.get())
+        # To the start of an empty line from any column: as many blanks as the terminal is wide leave the cursor on this
+        # line if it was at its start, and on the next line otherwise.
+        self._write(" " * self._console.width + "\r\x1b[K" + captured.get())
 
     def status(self, text: str) -> None:
         if self._titled and text and text != self._title:
@@ -123,11 +122,6 @@ class Screen(Plain):
     def close(self) -> None:
         if self._titled:
             self._write("\x1b[23;2t")
-
-    def _fresh_line(self) -> str:
-        """To the start of an empty line from any column: as many blanks as the terminal is wide leave the cursor on
-        this line if it was at its start, and on the next line otherwise."""
-        return " " * self._console.width + "\r\x1b[K"
 
 
 class ProgressText:
@@ -147,7 +141,7 @@ class ProgressText:
         said = None if say is None else say(event)
         text = describe_in_force(self._state, event) or (None if said is None else shorten(said))
         if text is None and isinstance(event, schema.Move) and now - self._said_at >= self._seconds:
-            text = shorten(self._progress(event))
+            text = shorten(f"{event.purpose} {event.number}: {event.verdict}; {self._figures(event)}")
         if text is not None:
             self._said_at = now
         return text
@@ -173,11 +167,7 @@ class ProgressText:
 
     def _drift(self, e: schema.Drift) -> str:
         self.status = "learning again"
-        return self._log_line(e)
-
-    def _log_line(self, e: Base) -> str:
-        """The log's own line, without the time."""
-        return (self._formatter.line(e) or "").partition(" ")[2]
+        return (self._formatter.line(e) or "").partition(" ")[2]  # without the time
 
     def _note(self, e: schema.Note) -> str | None:
         if e.level == "warning":
@@ -186,16 +176,11 @@ class ProgressText:
 
     # -- during a search
 
-    def _progress(self, e: schema.Move) -> str:
-        return f"{e.purpose} {e.number}: {e.verdict}; {self._figures(e)}"
-
     def _figures(self, e: schema.Move) -> str:
         comm = self._state.comm(e.communicator)
-        best = "" if comm.best_speedup is None else f", {_best_text(comm.best_speedup)}"
+        best = ""
+        if comm.best_speedup is not None:  # of the best trial so far; stock is one of them
+            is_faster = comm.best_speedup > 1.0
+            best = f", best {comm.best_speedup:.3f}x plain NCCL" if is_faster else NOTHING_FASTER
         smallest = "" if e.resolvable is None else f", detectable {format_percent(e.resolvable)}"
         return f"{format_count(comm.configs_tried, 'config')}{best}{smallest}, {e.lost_iterations:.1f} iterations lost"
-
-
-def _best_text(speedup: float) -> str:
-    """Of the best trial so far; stock is one of them."""
-    return f"best {speedup:.3f}x plain NCCL" if speedup > 1.0 else "nothing faster than plain NCCL so far"

@@ -25,7 +25,7 @@ from lagom.version import __version__
 from lagom.wire.config_refusal import ConfigRefusal
 from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import library
-from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_region
+from lagom.wire.peek import GroupView, PlanView, RegionView, peek_region
 
 #: Seconds between two looks: until nothing new has come for SETTLED seconds, and then. A look costs microseconds.
 SOON, LATER = 0.02, 5.0
@@ -73,14 +73,14 @@ class ReplayLog:
         self._is_off = plan.mode == "off"
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
-        self._refusals: list[ConfigRefusal] = []  # of the saved config, by ranks
+        self._refusals: dict[ConfigRefusal, str] = {}  # of the saved config, and the sentence about each
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
         self._unbegun: dict[tuple[int, int], int] = {}  # agreed, and no iteration of so many calls was seen yet
         self._unmatched: set[tuple[int, int]] = set()
         self._saved = _load(plan.config)
         self._asks_only_start = not self._saved.sections and bool(self._saved.environment)
         self._starts = JobRegions(os.environ) if self._saved.environment else None
-        self._start_is_written, self._last_start = False, time.monotonic()
+        self._start_is_written = False
         self._over = threading.Event()
         if plan.mode in ("replay", "off"):
             self._start()
@@ -166,8 +166,10 @@ class ReplayLog:
                 known = {} if self._remarks else environment.select_known(os.environ)
                 self._story.rank_joined(replace(process, remark=""), None, known)
             if process.remark and process.remark not in self._remarks.values():
-                self._refusals += filter(None, [process.refusal])
-                cause: journal.Cause = "" if process.refusal is None else "config_refused"
+                cause: journal.Cause = ""
+                if process.refusal is not None:
+                    cause = "config_refused"
+                    self._refusals.setdefault(process.refusal, process.remark)
                 self._story.passthrough(process.remark, cause=cause, refusal=process.refusal)
             self._remarks[key] = process.remark
 
@@ -177,21 +179,17 @@ class ReplayLog:
         came before a pause."""
         if self._starts is None or self._start_is_written or not self._started:
             return
-        regions, known = self._starts, len(self._starts.starts)
+        regions = self._starts
         if not at_end:
             regions.see_ranks()
-        if len(regions.starts) > known:
-            self._last_start = time.monotonic()
-        is_over = at_end or regions.saw_all_ranks or time.monotonic() - self._last_start > PAUSE
+        is_over = at_end or regions.saw_all_ranks or time.monotonic() - regions.last_new > PAUSE
         if not regions.starts or not is_over:
             return
         self._start_is_written = True
         wanted = self._saved.environment
-        refusal, reason = next(iter(self._refusals), None), regions.unlike(wanted)
-        if refusal is not None:
-            reason = refusal.clause
-        elif reason:
-            refusal = ConfigRefusal("rank")
+        if unlike := regions.unlike(wanted):
+            self._refusals.setdefault(ConfigRefusal("rank"), unlike)
+        refusal, reason = next(iter(self._refusals.items()), (None, ""))
         proof = next((one for one in self._saved.evidence if one.get("start")), {})
         low, high = _number(proof, "low"), _number(proof, "high")
         self._log.write(
@@ -231,7 +229,10 @@ class ReplayLog:
 
     def _write_plan(self, group: GroupView, plan: PlanView) -> None:
         contexts = _contexts(self._plan.config, group, len(plan.sites))
-        sites = (_site_text(site, context) for site, context in zip(plan.sites, contexts, strict=True))
+        sites = []
+        for site, context in zip(plan.sites, contexts, strict=True):
+            words = site.function.word, format_bytes(site.bytes), context
+            sites.append(f"{' '.join(filter(None, words))}: {site.incumbent}")
         rules = tuple(dict.fromkeys((*sites, *map(describe_rule, plan.rules))))
         where, epoch, start = group.view.index, plan.epoch, plan.start_call
         self._log.write(
@@ -275,8 +276,3 @@ def _contexts(config: Path | None, group: GroupView, sites: int) -> list[str]:
     said = find_evidence(evidence, group.view.rank_count, group.view.ordinal).get("context")
     known = said if isinstance(said, list) and len(said) == sites else [""] * sites
     return [context if context in CONTEXTS else "" for context in known]
-
-
-def _site_text(site: SitePlan, context: str) -> str:
-    name = " ".join(part for part in (site.function.word, format_bytes(site.bytes), context) if part)
-    return f"{name}: {site.incumbent}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom import headroom
-from lagom.config_file import load_config
+from lagom.config_file import Fingerprint, SavedConfig, load_config
 from lagom.doctor.config_fit import machine_refusal
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences, with_conf_files
@@ -38,23 +38,23 @@ def choose_start(
     ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
     """
     environ = with_conf_files(environ)
-    wanted = {} if config is None else load_config(config).environment
-    room = headroom.parse(wanted.get(headroom.VARIABLE, ""))
+    saved = SavedConfig(Fingerprint(), ()) if config is None else load_config(config)
+    room = headroom.parse(saved.environment.get(headroom.VARIABLE, ""))
     if not asked:
         if room is not None and environ.get(headroom.VARIABLE, "") != str(room):
             raise UsageError(
                 f"the saved config {config} was made with head-room {room} and replays only with it; "
                 f"add --headroom {room.built}, which costs {_memory(room)}."
             )
-        return _as_wanted(wanted, config, environ)
+        return _as_wanted(saved.environment, saved.fingerprint, environ)
     refuse_headroom(environ, command)
     if 0 < find_nccl(environ) < FIRST_WITH_TABLE:
         raise NoHeadroom(
             "NCCL 2.21 takes channels from a tuner only with an algorithm; use 2.22 or later for head-room."
         )
     found = headroom_of_config(asked, room, config) if room is not None else headroom_of_log(asked, source, environ)
-    rest = {name: value for name, value in wanted.items() if name not in found.environment()}
-    plain = _as_wanted(rest, config, environ)
+    rest = {name: value for name, value in saved.environment.items() if name not in found.environment()}
+    plain = _as_wanted(rest, saved.fingerprint, environ)
     more = found.built - found.stock
     remark = (
         f"head-room: NCCL builds {found.built} channels, {more} more than by itself; calls that are not tuned keep "
@@ -68,7 +68,7 @@ def _memory(room: Headroom) -> str:
     return f"about {low:.0f} MiB of GPU memory per rank and communicator, up to {4 * low:.0f} MiB if trees are used"
 
 
-def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[str, str]) -> Start:
+def _as_wanted(wanted: Mapping[str, str], made_for: Fingerprint, environ: Mapping[str, str]) -> Start:
     """Set what is not set: all of it or nothing, because some settings help only together. A variable that the user set
     otherwise stays, and the plugin then refuses the saved config, as it does one that was made for another machine."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
@@ -77,10 +77,10 @@ def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[
     if other:
         asks = (f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other)
         return Start({}, tuple(asks))
-    if not settable or config is None:
+    if not settable:
         return Start()
     what = " ".join(f"{name}={value}" for name, value in settable.items())
-    if refusal := machine_refusal(load_config(config).fingerprint, environ, find_nccl(environ)):
+    if refusal := machine_refusal(made_for, environ, find_nccl(environ)):
         return Start({}, (f"start settings of the saved config are not set ({what}): {refusal.clause}",))
     return Start(settable, (f"set for the saved config: {what}",), is_of_config=True)
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from lagom.start.space import CHANNELS, VARIABLES, StartVariable, Transport, decided_by, find_variable
 from lagom.start.start_groups import StartGroup, known_factors, known_groups
+from lagom.start.variable_table import CHANNELS, VARIABLES, StartVariable, Transport, decided_by, find_variable
 
 __all__ = [
     "CHANNELS",

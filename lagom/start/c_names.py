@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from lagom.start.space import VARIABLES
+from lagom.start.variable_table import VARIABLES
 
 
 def header() -> str:
@@ -12,7 +12,7 @@ def header() -> str:
     return (
         "/* SPDX-License-Identifier: Apache-2.0 */\n"
         "/* known_variables.h - what a saved config may ask for. Written by `python -m lagom.start.c_names` from the\n"
-        " * table in lagom/start/space.py, which says what each does; a test compares the two. */\n"
+        " * table in lagom/start/variable_table.py, which says what each does; a test compares the two. */\n"
         f"static const char *const known[] = {{\n{names}\n}};\n"
     )
 

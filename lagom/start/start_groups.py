@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lagom.format import format_variables
-from lagom.start.space import VARIABLES, Transport, decided_by, find_variable
+from lagom.start.variable_table import VARIABLES, Transport, decided_by, find_variable
 
 
 @dataclass(frozen=True, slots=True)

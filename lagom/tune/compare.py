@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lagom.start import StartGroup
 from lagom.tune.estimate import estimate_speedup
-from lagom.tune.plan import PLAIN, Plan, Stage, Tried
+from lagom.tune.stages import PLAIN, Stage, Tried, TunePlan
 
 #: After so many processes of a group that gave nothing it is left out.
 ATTEMPTS = 2
@@ -24,12 +24,12 @@ LEAST_CONFIRM, EARLY = 2, 0.995
 LOST_SAMPLES, LOST = 3, 2.0
 
 
-def best_two(plan: Plan, tried: Sequence[Tried]) -> list[StartGroup]:
+def best_two(plan: TunePlan, tried: Sequence[Tried]) -> list[StartGroup]:
     screened = (group for group in ranking(plan, tried, "screen") if not is_given_up(tried, group))
     return [group for group in screened if not _loses_to_plain(tried, group)][:2]
 
 
-def best_group(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+def best_group(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     """Of the known groups, by the processes of the best two alone where there were two; None where none is worth it."""
     best = best_two(plan, tried)
     met = {group.name: mean_log(tried, group, "best two") for group in best}
@@ -42,7 +42,7 @@ def is_given_up(tried: Sequence[Tried], group: StartGroup) -> bool:
     return sum(one.group == group.name and one.time is None for one in tried) >= ATTEMPTS
 
 
-def ranking(plan: Plan, tried: Sequence[Tried], stage: Stage) -> list[StartGroup]:
+def ranking(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> list[StartGroup]:
     """The groups that gave something in a stage, fastest first."""
     means = {group.name: mean_log(tried, group, stage) for group in plan.groups}
     known = (group for group in plan.groups if math.isfinite(means[group.name]))
@@ -66,7 +66,7 @@ def every_time(tried: Sequence[Tried], group: StartGroup) -> list[float]:
     return [one.time for one in tried if one.group == group.name and one.time is not None]
 
 
-def clearly_slower(plan: Plan, tried: Sequence[Tried], rounds: int) -> set[str]:
+def clearly_slower(plan: TunePlan, tried: Sequence[Tried], rounds: int) -> set[str]:
     """After the first so many rounds of the screen: names of groups that are not worth another process."""
     means = {group.name: mean_log(tried, group, "screen", rounds) for group in (*plan.groups, PLAIN)}
     best = min(means.values())

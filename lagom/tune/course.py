@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from lagom.bench.arm_words import BenchArm, Kind, parse_arms
 from lagom.bench.iteration_time import SETTLING_SHARE
@@ -23,9 +23,9 @@ from lagom.tune.compare import ATTEMPTS, every_time, is_lost
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import search_while_running
 from lagom.tune.numbering import numbered
-from lagom.tune.plan import PLAIN, STAGES, Plan, Trial, Tried, plan_for
-from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
+from lagom.tune.stages import PLAIN, STAGES, Tried, TunePlan, TuneTrial, plan_for
 from lagom.tune.trials import best_so_far, left, next_trial, rounds
+from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
 Say = Callable[[str], None]
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
@@ -64,54 +64,71 @@ def shortest_text(request: Request) -> str:
     return f"measured by the rate of NCCL calls (no --metric): a process lasts {least:.0f} s and its start at least."
 
 
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """The time limit. ``simulated``: what each process counts of it, so that a simulated job's search does not depend
+    on what else the machine does; ``earlier``: processes of earlier calls."""
+
+    limit: float | None
+    simulated: float | None
+    earlier: int
+    began: float = field(default_factory=time.monotonic)
+
+    def seconds_each(self, runs: Sequence[RunRecord]) -> float:
+        """Of the first process with a result, so that the same record always gives the same plan."""
+        return self.simulated or next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
+
+    def left(self, runs: Sequence[RunRecord]) -> float | None:
+        real = time.monotonic() - self.began
+        spent = real if self.simulated is None else self.simulated * (len(runs) - self.earlier)
+        return None if self.limit is None else self.limit - spent
+
+    def exceeded(self, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
+        """A sentence, if one more process has too little time. The same command helps only if the limit is enough for
+        one."""
+        left, needed = self.left(runs), self.simulated or CLOSE * _seconds(runs)
+        if self.limit is None or left is None or left >= needed:
+            return ""
+        kind = "simulated time" if self.simulated else "time"
+        what = f"{kind} limit reached, processes left: {len(list(waiting))}"
+        if self.limit < needed:
+            return f"{what}; the next one needs at least {needed:.0f} s: use --budget {math.ceil(needed)} or more."
+        return f"{what}; the same command continues."
+
+
 def run_tune(
     request: Request,
     aim: TuneRecord,
     store: Store,
     say: Say = lambda text: None,
     simulated_seconds: float | None = None,
-) -> tuple[Plan, TuneResult]:
+) -> tuple[TunePlan, TuneResult]:
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
-    ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took; so a simulated
-    job's search does not depend on what else the machine does.
+    ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took.
     """
-    clock, earlier = time.monotonic(), len(store.record.runs)
+    runs = store.record.runs
+    clock = _Clock(request.budget, simulated_seconds, len(runs))
     while True:
-        runs = store.record.runs
         measured = _measured(request, runs)
         if measured.by != request.by:
             say("too few NCCL calls to count in one process: the wall time of the command is compared.")
         request = measured
-        plan = _plan(request, aim, runs, simulated_seconds)
-        _note_plan(aim, plan)
+        plan = plan_for(groups_of(aim), clock.seconds_each(runs), request.budget, request.seed, aim.factors)
+        aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
         tried = tried_of(runs, request.higher_is_better)
-        trial = next_trial(plan, tried)
-        spent = time.monotonic() - clock if simulated_seconds is None else simulated_seconds * (len(runs) - earlier)
-        time_left = None if request.budget is None else request.budget - spent
+        trial, time_left = next_trial(plan, tried), clock.left(runs)
         if trial is None:
             break
-        if any(run.is_without_nccl for run in runs):
-            say("no rank called NCCL through the plugin: there is nothing to tune, and no more processes are started.")
-            break
-        if (failed := _failed_plain(runs[earlier:])) is not None:
-            say(
-                f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
-            )
-            break
-        needs = CLOSE * _seconds(runs) if simulated_seconds is None else simulated_seconds
-        if time_left is not None and time_left < needs:
-            kind = "time" if simulated_seconds is None else "simulated time"
-            say(_out_of_time(request, kind, needs, len(list(left(plan, tried)))))
+        if why := _why_not(runs, runs[clock.earlier :]) or clock.exceeded(runs, left(plan, tried)):
+            say(why)
             break
         store.check_room()
         best = best_so_far(plan, tried)
         run = _run(request, trial, store, tried, time_left if simulated_seconds is None else None)
         store.add(run)
-        if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in runs[:-1]):
-            say(f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked.")
-        for line in _progress(plan, request, runs, trial, run, best):
+        for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
             say(line)
     result = find_result(plan, tried)
     if result.verdict != "unfinished":
@@ -120,20 +137,15 @@ def run_tune(
     return plan, result
 
 
-def _out_of_time(request: Request, kind: str, needs: float, waiting: int) -> str:
-    """Repeating the command helps only if its time limit is enough for one more process."""
-    what = f"{kind} limit reached, processes left: {waiting}"
-    if request.budget is not None and request.budget < needs:
-        return f"{what}; the next one needs at least {needs:.0f} s: use --budget {math.ceil(needs)} or more."
-    return f"{what}; the same command continues."
-
-
-def _failed_plain(runs: Sequence[RunRecord]) -> str | None:
-    """Why the last processes of plain NCCL all gave nothing; None if one did, or there were too few."""
-    last = [run for run in runs if run.group == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
+def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
+    """Why more processes would show nothing, by all so far and by those of this call alone; empty if they may."""
+    if any(run.is_without_nccl for run in runs):
+        return "no rank called NCCL through the plugin: there is nothing to tune, and no more processes are started."
+    last = [run for run in own if run.group == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
     if len(last) < ATTEMPTS or any(run.counted for run in last):
-        return None
-    return last[-1].reason or last[-1].last_line
+        return ""
+    failed = last[-1].reason or last[-1].last_line
+    return f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
 
 
 def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
@@ -144,23 +156,11 @@ def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
     return replace(request, by="wall") if request.measure == "calls" and is_short else request
 
 
-def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord], simulated_seconds: float | None) -> Plan:
-    """From the first process with a result, so that the same record always gives the same plan."""
-    first = next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
-    return plan_for(groups_of(aim), simulated_seconds or first, request.budget, request.seed, aim.factors)
-
-
-def _note_plan(aim: TuneRecord, plan: Plan) -> None:
-    """Text for the record."""
-    aim.rounds = {stage: plan.rounds(stage) for stage in STAGES}
-    aim.count = len(plan.groups)
-
-
-def plan_of(aim: TuneRecord) -> Plan:
+def plan_of(aim: TuneRecord) -> TunePlan:
     """The plan of a record."""
     screen, best_two, design, confirm = (aim.rounds.get(stage, 0) for stage in STAGES)
     factors = tuple((name, tuple(values)) for name, values in aim.factors.items()) if design else ()
-    return Plan(tuple(groups_of(aim))[: aim.count], screen, best_two, confirm, aim.seed, design, factors)
+    return TunePlan(tuple(groups_of(aim))[: aim.count], screen, best_two, confirm, aim.seed, design, factors)
 
 
 def groups_of(aim: TuneRecord) -> list[StartGroup]:
@@ -173,7 +173,9 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
     return statistics.median(run.seconds for run in runs) if runs else FIRST_GUESS_SECONDS
 
 
-def _run(request: Request, trial: Trial, store: Store, tried: Sequence[Tried], time_left: float | None) -> RunRecord:
+def _run(
+    request: Request, trial: TuneTrial, store: Store, tried: Sequence[Tried], time_left: float | None
+) -> RunRecord:
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
 
@@ -206,11 +208,13 @@ def _arm(group: StartGroup) -> BenchArm:
 
 
 def _progress(
-    plan: Plan, request: Request, runs: Sequence[RunRecord], trial: Trial, run: RunRecord, before: StartGroup | None
+    plan: TunePlan, tried: Sequence[Tried], runs: Sequence[RunRecord], trial: TuneTrial, before: StartGroup | None
 ) -> Iterator[str]:
     """The process that has ended and the time that is left; the best so far, where that is another one than before or
     is known better."""
-    tried = tried_of(runs, request.higher_is_better)
+    *earlier, run = runs
+    if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
+        yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
     waiting = len(list(left(plan, tried)))
     rest = f"{waiting} left, {format_elapsed(waiting * _seconds(runs))}" if waiting else "the last one"
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"

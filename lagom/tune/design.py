@@ -182,34 +182,35 @@ class _Fit:
     def selected(cls, rows: Sequence[Row], logs: npt.NDArray[np.float64]) -> _Fit:
         """The term that explains most, again and again, as long as it stands out of what is left."""
         presence = _Presence(rows)
-        singles = sorted(presence.columns)
+        singles = [(factor,) for factor in sorted(presence.columns)]
         fit = cls.of((), presence, logs)
         while len(fit.terms) < MOST_TERMS:
-            mains = sorted({factor for term in fit.terms for factor in term})
-            pairs = ((a, b) for a, b in itertools.combinations(mains, 2) if a.name != b.name)
-            candidates = [term for term in (*((one,) for one in singles), *pairs) if term not in fit.terms]
+            pairs = ((a, b) for a, b in itertools.combinations(fit.mains, 2) if a.name != b.name)
+            candidates = [term for term in (*singles, *pairs) if term not in fit.terms]
             tried = [cls.of((*fit.terms, term), presence, logs) for term in candidates]
-            usable = [one for one in tried if math.isfinite(one.sigma)]
-            if not usable:
-                return fit
-            best = min(usable, key=lambda one: one.sigma)
-            if abs(best.values[-1]) < LEAST_T * best.errors[-1]:
+            best = min(tried, key=lambda one: one.sigma, default=fit)
+            if best is fit or abs(best.values[-1]) < LEAST_T * best.errors[-1]:
                 return fit
             fit = best
         return fit
 
     @classmethod
     def of(cls, terms: tuple[Term, ...], presence: _Presence, logs: npt.NDArray[np.float64]) -> _Fit:
-        """With these terms; sigma is infinite if they cannot be separated."""
+        """With these terms; sigma and the errors are infinite if they cannot be separated."""
         matrix = presence.matrix(terms)
         freedom = presence.count - matrix.shape[1]
         if freedom < _LEAST_FREEDOM or np.linalg.matrix_rank(matrix) < matrix.shape[1]:
             nothing = np.zeros(matrix.shape[1])
-            return cls(terms, nothing, nothing, math.inf, presence.count)
+            return cls(terms, nothing, nothing + math.inf, math.inf, presence.count)
         values = np.asarray(np.linalg.lstsq(matrix, logs, rcond=None)[0], dtype=np.float64)
         sigma = math.sqrt(float(np.sum((logs - matrix @ values) ** 2)) / freedom)
         errors: npt.NDArray[np.float64] = sigma * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
         return cls(terms, values, errors, sigma, presence.count, presence.least_share)
+
+    @property
+    def mains(self) -> list[Factor]:
+        """The settings in any of its terms."""
+        return sorted({factor for term in self.terms for factor in term})
 
     def predicted(self, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
         """ln(time) of each row."""
@@ -223,7 +224,7 @@ class _Fit:
 
     def fastest(self) -> tuple[frozenset[Factor], float]:
         """The settings that together are predicted fastest."""
-        mains = sorted({factor for term in self.terms for factor in term})
+        mains = self.mains
         least = LEAST_GAIN * max(self.errors[1:], default=0.0)
         best: tuple[frozenset[Factor], float] = (frozenset(), 0.0)
         for count in range(1, len(mains) + 1):

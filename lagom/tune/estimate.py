@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Speedup:
+class SpeedupEstimate:
     """``value``: mean time of the one over mean time of the other, above 1 is faster, with its interval (95 % unless
     asked for otherwise);
     ``detectable``: the smallest effect, as a fraction, that so many processes of such noise could have shown.
@@ -43,7 +43,9 @@ class Speedup:
         return 3 if abs(self.value - 1.0) < 0.1 else 2
 
 
-def estimate_speedup(plain: Sequence[float], ours: Sequence[float], confidence: float = CONFIDENCE) -> Speedup | None:
+def estimate_speedup(
+    plain: Sequence[float], ours: Sequence[float], confidence: float = CONFIDENCE
+) -> SpeedupEstimate | None:
     """From iteration times, one a process; None with fewer than two processes of either.
 
     The interval is Welch's for the difference of means, taken to the ratio by the delta method: the processes of two
@@ -51,15 +53,14 @@ def estimate_speedup(plain: Sequence[float], ours: Sequence[float], confidence: 
     """
     if len(plain) < 2 or len(ours) < 2:
         return None
-    terms = [(_variance_of_log_mean(times), len(times)) for times in (plain, ours)]
+    # of the logarithm of each mean
+    terms = [(float(np.var(one, ddof=1)) / len(one) / float(np.mean(one)) ** 2, len(one)) for one in (plain, ours)]
     variance = sum(term for term, _ in terms)
     value = float(np.mean(plain) / np.mean(ours))
     if variance == 0.0:
-        return Speedup(value, value, value, 0.0, (len(plain), len(ours)))
+        return SpeedupEstimate(value, value, value, 0.0, (len(plain), len(ours)))
     freedom = variance**2 / sum(term**2 / (count - 1) for term, count in terms)
     reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * math.sqrt(variance)
-    return Speedup(value, value * math.exp(-reach), value * math.exp(reach), math.expm1(reach), (len(plain), len(ours)))
-
-
-def _variance_of_log_mean(times: Sequence[float]) -> float:
-    return float(np.var(times, ddof=1)) / len(times) / float(np.mean(times)) ** 2
+    return SpeedupEstimate(
+        value, value * math.exp(-reach), value * math.exp(reach), math.expm1(reach), (len(plain), len(ours))
+    )

@@ -6,12 +6,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group
 from lagom.tune.design import LEAST_ROWS, Factor, Row, Screened, screen, suspects
-from lagom.tune.plan import PLAIN, Plan, Trial, Tried
+from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneTrial
 
 #: The design is folded over where the smallest effect that it could show is larger.
 FOLD_OVER = 0.012
@@ -19,7 +20,7 @@ FOLD_OVER = 0.012
 ROW_ATTEMPTS = 3
 
 
-def combination(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+def combination(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     """The best group with what the design chose on top; None if that is nothing, or the design is not over."""
     chosen = screened(plan, tried).chosen if next(missing_rows(plan, tried), None) is None else None
     if not chosen:
@@ -29,12 +30,12 @@ def combination(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
     return StartGroup(f"{leader.name} with {name}" if leader.name else name, {**leader.settings, **chosen})
 
 
-def screened(plan: Plan, tried: Sequence[Tried]) -> Screened:
+def screened(plan: TunePlan, tried: Sequence[Tried]) -> Screened:
     """What the processes of the design say so far."""
-    rows, times, _ = _ran(plan, tried)
-    return (
-        _screen(tuple(tuple(row.items()) for row in rows), tuple(times)) if len(rows) >= LEAST_ROWS // 2 else Screened()
-    )
+    seen = _seen(plan, tried)
+    if len(seen.rows) < LEAST_ROWS // 2:
+        return Screened()
+    return _screen(tuple(tuple(row.items()) for row in seen.rows), tuple(seen.times))
 
 
 @lru_cache(maxsize=32)
@@ -42,68 +43,76 @@ def _screen(rows: tuple[tuple[tuple[str, str], ...], ...], times: tuple[float, .
     return screen([dict(row) for row in rows], times)
 
 
-def is_folded(plan: Plan, tried: Sequence[Tried]) -> bool:
+def is_folded(plan: TunePlan, tried: Sequence[Tried]) -> bool:
     """Whether the second pass is wanted, or has run: by the first pass alone, or what comes later would change what was
     decided."""
     first = [one for one in tried if one.round == 0]
     return plan.design > 1 and screened(plan, first).detectable > FOLD_OVER
 
 
-def missing_rows(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
+def missing_rows(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """Rows of the design that have not run; those of the second pass where the first was too noisy."""
     leader = best_group(plan, tried) or StartGroup("")
     yield from _missing_plain(plan, tried)
-    _, _, banned = _ran(plan, tried)
+    seen, once = _seen(plan, tried), len(plan.rows(1))
     for number in range(plan.design):
         if number and not is_folded(plan, tried):
             return
-        order = list(enumerate(plan.rows(plan.design)))[len(plan.rows(1)) * number : len(plan.rows(1)) * (number + 1)]
+        order = list(_named_rows(plan).items())[once * number : once * (number + 1)]
         random.Random(f"{plan.seed} design {number}").shuffle(order)
-        failed = Counter(one.group for one in tried if one.stage == "design" and one.time is None)
-        done = {one.group for one in tried if one.stage == "design" and one.time is not None}
-        wanted = [(row_name(place), row) for place, row in order]
-        for name, row in sorted(wanted, key=lambda one: failed[one[0]]):  # by then the suspected setting is known
-            if name not in done and failed[name] < ROW_ATTEMPTS:
-                yield Trial(StartGroup(name, {**leader.settings, **_without(row, banned)}), "design", number)
+        for name, row in sorted(order, key=lambda one: seen.failed[one[0]]):  # by then the suspected setting is known
+            if name not in seen.done and seen.failed[name] < ROW_ATTEMPTS:
+                yield TuneTrial(StartGroup(name, {**leader.settings, **_without(row, seen.banned)}), "design", number)
 
 
-def _missing_plain(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
+def _missing_plain(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """Where no group was screened, plain NCCL is run twice: what is clearly lost is known by it."""
     done = sum(one.group == PLAIN.name for one in tried)
     if plan.design and not plan.groups:
-        yield from (Trial(PLAIN, "design", 0) for _ in range(2 - done))
+        yield from (TuneTrial(PLAIN, "design", 0) for _ in range(2 - done))
 
 
-def row_name(place: int) -> str:
-    """Of a process of the design."""
-    return f"design {place + 1}"
+def _named_rows(plan: TunePlan) -> dict[str, Row]:
+    """The processes of the design, of all passes."""
+    return {f"design {number}": row for number, row in enumerate(plan.rows(plan.design), 1)}
 
 
-def _ran(plan: Plan, tried: Sequence[Tried]) -> tuple[list[Row], list[float], set[Factor]]:
-    """The rows that ran, as they ran, with their times; and the settings that broke others, in the order of time."""
-    rows = {row_name(place): row for place, row in enumerate(plan.rows(plan.design))}
-    ran: list[Row] = []
-    times: list[float] = []
+@dataclass(slots=True)
+class _DesignRuns:
+    """Of a design: ``rows`` that ran, as they ran, with their ``times`` and their names (``done``); how often others
+    ``failed``; and the settings that broke them (``banned``)."""
+
+    rows: list[Row] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    done: set[str] = field(default_factory=set)
+    failed: Counter[str] = field(default_factory=Counter)
+    banned: set[Factor] = field(default_factory=set)
+
+
+def _seen(plan: TunePlan, tried: Sequence[Tried]) -> _DesignRuns:
+    """In the order of time."""
+    named, seen = _named_rows(plan), _DesignRuns()
     crashed: list[Row] = []
-    banned: set[Factor] = set()
     for one in tried:
-        if one.stage != "design" or one.group not in rows:
+        if one.stage != "design" or one.group not in named:
             continue
-        row = _without(rows[one.group], banned)
+        row = _without(named[one.group], seen.banned)
         if one.time is not None:
-            ran.append(row)
-            times.append(one.time)
+            seen.rows.append(row)
+            seen.times.append(one.time)
+            seen.done.add(one.group)
         else:
+            seen.failed[one.group] += 1
             crashed.append(row)
-            if found := suspects(crashed, ran):
-                banned |= found
+            if found := suspects(crashed, seen.rows):
+                seen.banned |= found
                 crashed = [row for row in crashed if row == _without(row, found)]
-    return ran, times, banned
+    return seen
 
 
-def broken_settings(plan: Plan, tried: Sequence[Tried]) -> set[Factor]:
+def broken_settings(plan: TunePlan, tried: Sequence[Tried]) -> set[Factor]:
     """Those with which processes of the design broke down."""
-    return _ran(plan, tried)[2]
+    return _seen(plan, tried).banned
 
 
 def _without(row: Row, banned: set[Factor]) -> Row:

@@ -22,18 +22,18 @@ from collections.abc import Iterator, Sequence
 
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, is_settled, mean_log
-from lagom.tune.plan import PLAIN, STAGES, Plan, Stage, Trial, Tried
 from lagom.tune.screening import combination, is_folded, missing_rows
+from lagom.tune.stages import PLAIN, STAGES, Stage, Tried, TunePlan, TuneTrial
 
 MOST_CONFIRM = 6
 
 
-def next_trial(plan: Plan, tried: Sequence[Tried]) -> Trial | None:
+def next_trial(plan: TunePlan, tried: Sequence[Tried]) -> TuneTrial | None:
     """The next process; None when everything is known."""
     return next(left(plan, tried), None)
 
 
-def left(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
+def left(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """The processes that are still wanted, as things stand: what comes may leave some out."""
     for stage in STAGES:
         if stage == "design":
@@ -51,15 +51,15 @@ def left(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
             yield from _missing(plan, tried, stage, number, groups)
 
 
-def rounds(plan: Plan, tried: Sequence[Tried], stage: Stage) -> int:
+def rounds(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> int:
     """Of a stage. A design that need not be folded over leaves time for more that confirm."""
     saved = stage == "confirm" and plan.design > 1 and not is_folded(plan, tried)
     return max(plan.rounds(stage), MOST_CONFIRM) if saved else plan.rounds(stage)
 
 
 def _missing(
-    plan: Plan, tried: Sequence[Tried], stage: Stage, number: int, groups: Sequence[StartGroup]
-) -> Iterator[Trial]:
+    plan: TunePlan, tried: Sequence[Tried], stage: Stage, number: int, groups: Sequence[StartGroup]
+) -> Iterator[TuneTrial]:
     """Of one round, in an order of its own."""
     wanted = [*groups, PLAIN, PLAIN]
     random.Random(f"{plan.seed} {stage} {number}").shuffle(wanted)
@@ -68,10 +68,10 @@ def _missing(
         if done[group.name]:
             done[group.name] -= 1
         elif group is PLAIN or not is_given_up(tried, group):
-            yield Trial(group, stage, number)
+            yield TuneTrial(group, stage, number)
 
 
-def entrants(plan: Plan, tried: Sequence[Tried], stage: Stage) -> tuple[StartGroup, ...]:
+def entrants(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> tuple[StartGroup, ...]:
     """The groups that a stage compares. For a stage without results: the groups it would compare by the results so
     far."""
     if stage == "screen":
@@ -83,7 +83,7 @@ def entrants(plan: Plan, tried: Sequence[Tried], stage: Stage) -> tuple[StartGro
     return tuple(group for group in (combined, leader) if group is not None)
 
 
-def best_so_far(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+def best_so_far(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     """The group that is ahead, of those that a stage has compared last."""
     for stage in reversed(STAGES):
         groups = () if stage == "design" else entrants(plan, tried, stage)

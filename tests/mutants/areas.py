@@ -186,7 +186,7 @@ AREAS = (
             "tests/unit/bench",
             "tests/unit/launch/test_cached_config.py",
             "tests/unit/report/test_advice.py",
-            "tests/unit/tune/test_result.py",
+            "tests/unit/tune/test_tune_result.py",
             "tests/unit/tune/test_course.py",
         ),
         system=(f"{SYSTEM}bench.py",),
@@ -196,7 +196,7 @@ AREAS = (
         "lagom/cli",
         ("lagom/cli/*.py",),
         unit=(
-            "tests/unit/doctor/test_verdict.py",
+            "tests/unit/doctor/test_machine_verdict.py",
             "tests/unit/report/test_run_text.py",
             "tests/unit/cli",
             "tests/contract/test_readme_commands.py",

@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from lagom import journal
-from lagom.demo.run import run
+from lagom.demo.run_demo import run_demo
 from lagom.demo.stage import Scene
 from lagom.records import CommConfig, Protocol
 from lagom.sim.virtual.call_log import load_configs
@@ -123,7 +123,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     out = io.StringIO()
     try:
         with charged_apart("the demo"), watching(shared) as seen:
-            code = run(
+            code = run_demo(
                 folder / "out.json", SECONDS, scene=SCENE, folder=folder / "log", console=Console(file=out, width=140)
             )
     finally:

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from lagom import journal
 from lagom.demo.result import last_page, levels, verdict
-from lagom.demo.run import INTERRUPTED, PINNED_ITERATIONS, End
-from lagom.demo.run import run as run_demo
+from lagom.demo.run_demo import INTERRUPTED, PINNED_ITERATIONS, End, run_demo
 from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
@@ -138,7 +137,7 @@ def test_an_interrupted_demo_says_where_its_log_is(tmp_path: Path, monkeypatch: 
     def interrupt(*_: object) -> list[str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lagom.demo.run._play", interrupt)
+    monkeypatch.setattr("lagom.demo.run_demo._play", interrupt)
     out = io.StringIO()
     assert run_demo(folder=tmp_path, console=Console(file=out, width=200)) == INTERRUPTED
     assert f"lagom log {tmp_path}" in out.getvalue()

@@ -118,3 +118,16 @@ def test_a_saved_config_never_starts_a_search_unless_that_is_asked_for() -> None
         plan_job(JobOptions(or_tune=True), {}, PLUGIN)
     with pytest.raises(UsageError, match="mode tune does not"):
         plan_job(JobOptions(mode="tune", or_tune=True), named, PLUGIN)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (JobOptions(compared=1, rules=("any:any:nc=2",)), "--compare measures rules in turn"),
+        (JobOptions(compared=1, mode="off"), "leave out --config and any mode but tune"),
+        (JobOptions(config=Path("a.lagom"), rules=("any:any:nc=2",)), "a saved config brings its own"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: JobOptions, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        plan_job(options, {}, PLUGIN)

@@ -9,19 +9,19 @@ from collections.abc import Callable, Collection, Mapping
 
 from lagom.sim.sockets import step_ms_of
 from lagom.start import StartGroup, Transport, known_groups
-from lagom.tune import PLAIN, Plan, Trial, next_trial
-from lagom.tune.plan import Tried
+from lagom.tune import PLAIN, TunePlan, TuneTrial, next_trial
+from lagom.tune.stages import Tried
 
 SOCKET_GROUPS = known_groups(Transport.SOCKET)
-Job = Callable[[Trial], float | None]
+Job = Callable[[TuneTrial], float | None]
 
 
-def tried(trial: Trial, time: float | None) -> Tried:
+def tried(trial: TuneTrial, time: float | None) -> Tried:
     """What the process of a trial gave."""
     return Tried(trial.group.name, trial.stage, trial.round, time)
 
 
-def search(plan: Plan, job: Job, most: int = 1000) -> list[Tried]:
+def search(plan: TunePlan, job: Job, most: int = 1000) -> list[Tried]:
     """All processes of a search, in order."""
     done: list[Tried] = []
     while (trial := next_trial(plan, done)) is not None:
@@ -34,7 +34,7 @@ def noisy(mean_of: Callable[[StartGroup], float], noise: float, seed: int, broke
     """Processes that differ by ``noise`` (lognormal), each group around a mean of its own."""
     chance = random.Random(seed)
 
-    def job(trial: Trial) -> float | None:
+    def job(trial: TuneTrial) -> float | None:
         value = mean_of(trial.group) * math.exp(chance.gauss(0.0, noise))
         return None if trial.group.name in broken else value
 

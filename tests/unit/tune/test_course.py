@@ -16,10 +16,10 @@ from lagom.bench.schedule import Task
 from lagom.bench.store import BadBench, GroupRecord, RunRecord, Store, TuneRecord
 from lagom.environment import conf_files
 from lagom.start import StartGroup, Transport, known_factors
-from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
+from lagom.tune import PLAIN, TunePlan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
 from lagom.tune.course import LEAST_LIMIT, leave_out_set, plain_nccl, shortest_text
-from lagom.tune.result import PlainNccl
+from lagom.tune.tune_result import PlainNccl
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
 
 GROUPS = SOCKET_GROUPS[0], SOCKET_GROUPS[3]  # nearly alike: neither is left out
@@ -75,7 +75,7 @@ class Machine:
         command: tuple[str, ...] = ("train",),
         metric: str = "step (.+)",
         simulated_seconds: float | None = None,
-    ) -> tuple[Plan, TuneResult]:
+    ) -> tuple[TunePlan, TuneResult]:
         request = self.request(budget, command, metric)
         store = Store(request)
         store.record.tune = store.record.tune or AIM.model_copy()

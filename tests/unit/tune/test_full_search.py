@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import pytest
 
 from lagom.start import StartGroup, Transport, known_groups
-from lagom.tune import PLAIN, Plan, Trial, find_result, plan_for
+from lagom.tune import PLAIN, TunePlan, TuneTrial, find_result, plan_for
 from lagom.tune.compare import ATTEMPTS
-from lagom.tune.plan import Tried
-from lagom.tune.result import TuneResult
 from lagom.tune.screening import broken_settings
+from lagom.tune.stages import Tried
+from lagom.tune.tune_result import TuneResult
 from tests.tiers import amount, least_share, most_accepted
 from tests.unit.tune.simulated import over_sockets, search
 
@@ -73,11 +73,11 @@ def heavy(chance: random.Random, sigma: float) -> float:
     return sigma * normals[0] / math.sqrt(sum(one * one for one in normals[1:]))
 
 
-def tuned(plan: Plan, where: Planted, sigma: float, seed: int) -> tuple[TuneResult, list[Tried]]:
+def tuned(plan: TunePlan, where: Planted, sigma: float, seed: int) -> tuple[TuneResult, list[Tried]]:
     """A whole search."""
     chance = random.Random(f"noise {seed}")
 
-    def job(trial: Trial) -> float | None:
+    def job(trial: TuneTrial) -> float | None:
         settings = trial.group.settings
         return None if where.breaks(settings) else math.exp(where.log(settings) + heavy(chance, sigma))
 
@@ -85,7 +85,7 @@ def tuned(plan: Plan, where: Planted, sigma: float, seed: int) -> tuple[TuneResu
     return find_result(plan, done), done
 
 
-def plan_of(sigma: float, seed: int) -> Plan:
+def plan_of(sigma: float, seed: int) -> TunePlan:
     """What the default budget of 20 minutes is enough for with 19 s a process: whatever the noise, which nobody knows
     beforehand."""
     del sigma
@@ -157,7 +157,7 @@ def test_two_values_that_break_the_job_are_both_left_out() -> None:
         where, plan = planted(seed), plan_of(0.01, seed)
         wrong = {where.broken, where.second}
 
-        def job(trial: Trial, wrong: set[str] = wrong, where: Planted = where) -> float | None:
+        def job(trial: TuneTrial, wrong: set[str] = wrong, where: Planted = where) -> float | None:
             return None if wrong & set(trial.group.settings) else math.exp(where.log(trial.group.settings))
 
         done = search(plan, job, 2 * MOST)
@@ -170,7 +170,7 @@ def test_processes_that_break_down_by_chance_do_not_stop_it() -> None:
     for seed in range(amount(5, 20)):
         chance, where, plan = random.Random(seed), planted(seed, trap=True), plan_of(0.01, seed)
 
-        def job(trial: Trial, chance: random.Random = chance, where: Planted = where) -> float | None:
+        def job(trial: TuneTrial, chance: random.Random = chance, where: Planted = where) -> float | None:
             return None if chance.random() < 1 / 15 else math.exp(where.log(trial.group.settings))
 
         assert find_result(plan, search(plan, job, 2 * MOST)).verdict in ("improved", "nothing_resolved")
@@ -183,7 +183,7 @@ def test_with_known_groups_the_other_variables_are_screened_on_the_best_of_them(
     for seed in range(RUNS // 2):
         chance = random.Random(seed)
 
-        def job(trial: Trial, chance: random.Random = chance) -> float:
+        def job(trial: TuneTrial, chance: random.Random = chance) -> float:
             settings = trial.group.settings
             gain = 0.96 if "VARIABLE_03" in settings and "NCCL_MIN_NCHANNELS" in settings else 1.0
             return over_sockets(StartGroup("", settings)) * gain * math.exp(heavy(chance, 0.01))
@@ -205,7 +205,7 @@ def test_an_interrupted_search_decides_as_an_uninterrupted_one() -> None:
     for cut in random.Random(7).sample(range(len(done)), 10):
         rest = iter(done[cut:])
 
-        def job(trial: Trial, rest: object = rest) -> float | None:
+        def job(trial: TuneTrial, rest: object = rest) -> float | None:
             one = next(rest)  # type: ignore[call-overload]
             assert (trial.group.name, trial.stage, trial.round) == (one.group, one.stage, one.round)
             return one.time  # type: ignore[no-any-return]
@@ -214,7 +214,7 @@ def test_an_interrupted_search_decides_as_an_uninterrupted_one() -> None:
         assert again == done
 
 
-def continued(plan: Plan, done: list[Tried], job: Callable[[Trial], float | None]) -> list[Tried]:
+def continued(plan: TunePlan, done: list[Tried], job: Callable[[TuneTrial], float | None]) -> list[Tried]:
     """A search that goes on."""
     from lagom.tune import next_trial
 

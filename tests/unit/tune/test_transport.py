@@ -13,8 +13,8 @@ import pytest
 from lagom.bench.request import Request
 from lagom.cli.tune import _choose_groups
 from lagom.start import Transport
-from lagom.tune.result import PlainNccl
 from lagom.tune.transport import Connected, debug_variables, find_connected, read_connected
+from lagom.tune.tune_result import PlainNccl
 
 #: As NCCL 2.28.9 writes them (src/transport/net.cc, p2p.cc, shm.cc); SHM's have no number of a connection.
 HEAD = "node1:4711:4720 [0] NCCL INFO "

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lagom.start import StartGroup
-from lagom.tune import PLAIN, Plan, Trial, find_result, next_trial, plan_for
+from lagom.tune import PLAIN, TunePlan, TuneTrial, find_result, next_trial, plan_for
 from lagom.tune.compare import ATTEMPTS, LEAST_CONFIRM, is_lost, is_settled
-from lagom.tune.plan import STAGES, Stage, Tried
+from lagom.tune.stages import STAGES, Stage, Tried
 from lagom.tune.trials import entrants, left
 from tests.tiers import amount, most_accepted
 from tests.unit.tune.simulated import (
@@ -33,7 +33,7 @@ TRAP = "4x4 sockets"  # loses to plain NCCL, though it wins with channels
 
 
 def test_every_round_has_plain_nccl_twice_and_every_group_once() -> None:
-    plan, times = Plan((A, B, C)), constant({"A": 0.9, "B": 0.95})
+    plan, times = TunePlan((A, B, C)), constant({"A": 0.9, "B": 0.95})
     done = search(plan, lambda trial: 1.0 if trial.stage == "confirm" else times(trial))
     screen, best_two, design, confirm = (rounds_of(done, stage) for stage in STAGES)
     assert design == [], "it has no variables"
@@ -45,7 +45,7 @@ def test_every_round_has_plain_nccl_twice_and_every_group_once() -> None:
 
 def test_the_order_within_a_round_is_shuffled_by_the_seed() -> None:
     def orders(seed: int) -> list[list[str]]:
-        done = search(Plan(SOCKET_GROUPS, seed=seed), constant({}))
+        done = search(TunePlan(SOCKET_GROUPS, seed=seed), constant({}))
         return [names for stage in STAGES for names in rounds_of(done, stage)]
 
     assert orders(1) == orders(1)
@@ -59,12 +59,12 @@ def test_a_clearly_slower_group_is_left_out_after_a_round_and_stays_out() -> Non
     calm = constant({"A": 0.5, "B": 0.52, "C": 0.6})
     restless = iter([1.0, 3.0] * 50)
 
-    def job(trial: Trial) -> float | None:
+    def job(trial: TuneTrial) -> float | None:
         if trial.group is PLAIN and trial.stage != "screen":
             return next(restless)
         return calm(trial)
 
-    done = search(Plan((A, B, C)), job)
+    done = search(TunePlan((A, B, C)), job)
     assert [names.count("C") for names in rounds_of(done, "screen")] == [1, 0]
     assert {one.group for one in done if one.stage == "best two"} == {"A", "B", PLAIN.name}
     assert [one.stage for one in done] == sorted((one.stage for one in done), key=STAGES.index), "one after the other"
@@ -74,7 +74,7 @@ def test_the_noise_of_a_round_does_not_change_who_runs_in_it() -> None:
     """Who runs in a round is decided before it, or a group could be left out when half of the others had their turn."""
     done = [Tried(name, "screen", 0, time) for name, time in (("A", 0.5), ("B", 0.6), (PLAIN.name, 1.0))]
     done.append(Tried(PLAIN.name, "screen", 0, 1.0))
-    plan = Plan((A, B))
+    plan = TunePlan((A, B))
     before = {trial.group.name for trial in left(plan, done) if (trial.stage, trial.round) == ("screen", 1)}
     assert before == {"A", PLAIN.name}
     noise = [Tried(PLAIN.name, "screen", 1, 1.0), Tried(PLAIN.name, "screen", 1, 3.0)]
@@ -83,9 +83,9 @@ def test_the_noise_of_a_round_does_not_change_who_runs_in_it() -> None:
 
 
 def test_a_group_that_gives_nothing_twice_is_given_up_and_the_search_goes_on() -> None:
-    done = search(Plan((A, B, C)), noisy(lambda one: 0.5 if one is B else 0.9, 0.01, 1, broken=("A",)))
+    done = search(TunePlan((A, B, C)), noisy(lambda one: 0.5 if one is B else 0.9, 0.01, 1, broken=("A",)))
     assert sum(one.group == "A" for one in done) == ATTEMPTS
-    result = find_result(Plan((A, B, C)), done)
+    result = find_result(TunePlan((A, B, C)), done)
     assert (result.verdict, result.group) == ("improved", B)
 
 
@@ -93,12 +93,12 @@ def test_a_group_that_gives_nothing_twice_is_given_up_and_the_search_goes_on() -
 def test_the_fastest_group_that_breaks_down_later_leaves_its_place_to_the_next(stage: Stage) -> None:
     """It ran well in the screen, so it stands first; but a config of settings that break down helps nobody."""
 
-    def job(trial: Trial) -> float | None:
+    def job(trial: TuneTrial) -> float | None:
         if trial.group is A and STAGES.index(trial.stage) >= STAGES.index(stage):
             return None
         return {"A": 0.5, "B": 0.55}.get(trial.group.name, 1.0)
 
-    plan = Plan((A, B, C))
+    plan = TunePlan((A, B, C))
     done = search(plan, job)
     assert sum(one.group == "A" and one.time is None for one in done) == ATTEMPTS
     result = find_result(plan, done)
@@ -106,18 +106,18 @@ def test_the_fastest_group_that_breaks_down_later_leaves_its_place_to_the_next(s
 
 
 def test_plain_nccl_is_not_run_where_no_group_is_left_to_compare_it_with() -> None:
-    slow = search(Plan((A, B)), constant({"A": 2.0, "B": 3.0}))
+    slow = search(TunePlan((A, B)), constant({"A": 2.0, "B": 3.0}))
     assert len(slow) == 4, "both are left out after the first round of the screen"
-    broken = search(Plan((A, B)), noisy(lambda one: 1.0, 0.01, 1, broken=("A", "B")))
+    broken = search(TunePlan((A, B)), noisy(lambda one: 1.0, 0.01, 1, broken=("A", "B")))
     assert plain_count([one.group for one in broken]) <= 2
-    assert find_result(Plan((A, B)), broken).verdict == "plain_is_best"
+    assert find_result(TunePlan((A, B)), broken).verdict == "plain_is_best"
 
 
 def test_a_process_of_plain_nccl_that_gave_nothing_is_run_again() -> None:
-    plan = Plan((A,))
+    plan = TunePlan((A,))
     failures = iter([None, None, None])
 
-    def job(trial: Trial) -> float | None:
+    def job(trial: TuneTrial) -> float | None:
         return next(failures, 1.0) if trial.group is PLAIN else 0.5
 
     done = search(plan, job)
@@ -129,8 +129,8 @@ def test_a_process_of_plain_nccl_that_gave_nothing_is_run_again() -> None:
 
 def test_confirming_ends_when_it_has_shown_which_is_faster() -> None:
     """A gain of 2.2x needs no six rounds; one of 1 % at 1 % noise does. A second entrant has to be told apart, too."""
-    large = search(Plan((A,)), noisy(lambda one: 0.45 if one is A else 1.0, 0.02, 1))
-    small = search(Plan((A,)), noisy(lambda one: 0.99 if one is A else 1.0, 0.01, 1))
+    large = search(TunePlan((A,)), noisy(lambda one: 0.45 if one is A else 1.0, 0.02, 1))
+    small = search(TunePlan((A,)), noisy(lambda one: 0.99 if one is A else 1.0, 0.01, 1))
     assert (len(rounds_of(large, "confirm")), len(rounds_of(small, "confirm"))) == (LEAST_CONFIRM, 6)
     worse = [one for one in large if one.stage == "confirm"]
     assert is_settled(worse, [A], 2)
@@ -142,7 +142,9 @@ def test_confirming_ends_when_it_has_shown_which_is_faster() -> None:
 def test_looking_after_each_round_accepts_no_more_groups_that_gain_nothing() -> None:
     """At most the 2.5 % of one look at the end and 1 % for the earlier ones."""
     runs = amount(40, 400)
-    found = [find_result(Plan((A,)), search(Plan((A,)), noisy(lambda one: 1.0, 0.03, seed))) for seed in range(runs)]
+    found = [
+        find_result(TunePlan((A,)), search(TunePlan((A,)), noisy(lambda one: 1.0, 0.03, seed))) for seed in range(runs)
+    ]
     assert sum(result.verdict == "improved" for result in found) <= most_accepted(0.035, runs)
 
 
@@ -164,20 +166,20 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not_been(seed: int) 
     """The same record means the same next process, whoever asks: nothing else is remembered. One in twenty gives
     nothing."""
 
-    def run(done: list[Tried], trial: Trial) -> Tried:
+    def run(done: list[Tried], trial: TuneTrial) -> Tried:
         chance = random.Random(f"{seed} {len(done)}")
         broken = chance.random() < 0.05
         return tried(trial, None if broken else over_sockets(trial.group) * (1 + chance.gauss(0, 0.03)))
 
     whole: list[Tried] = []
-    while (trial := next_trial(Plan(SOCKET_GROUPS, seed=seed), whole)) is not None:
+    while (trial := next_trial(TunePlan(SOCKET_GROUPS, seed=seed), whole)) is not None:
         whole.append(run(whole, trial))
     for kept in range(0, len(whole), 5):
         again = whole[:kept]
-        trial = next_trial(Plan(SOCKET_GROUPS, seed=seed), again)
+        trial = next_trial(TunePlan(SOCKET_GROUPS, seed=seed), again)
         assert trial is not None
         assert run(again, trial) == whole[kept]
-    assert find_result(Plan(SOCKET_GROUPS, seed=seed), whole).verdict == "improved"
+    assert find_result(TunePlan(SOCKET_GROUPS, seed=seed), whole).verdict == "improved"
 
 
 # -- searches on the model of sockets
@@ -187,7 +189,7 @@ def winners(noise: float, seeds: int) -> list[StartGroup]:
     """Where searches end, one a seed."""
     found = []
     for seed in range(seeds):
-        plan = Plan(SOCKET_GROUPS, seed=seed)
+        plan = TunePlan(SOCKET_GROUPS, seed=seed)
         done = search(plan, noisy(over_sockets, noise, seed))
         result = find_result(plan, done)
         assert result.verdict == "improved", "plain NCCL is slower by more than a factor of two here"
@@ -211,7 +213,7 @@ def test_a_search_over_sockets_ends_at_a_group_that_is_as_good_as_the_best(noise
 
 def test_the_trap_is_left_out_after_a_round() -> None:
     for seed in range(amount(10, 50)):
-        done = search(Plan(SOCKET_GROUPS, seed=seed), noisy(over_sockets, 0.03, seed))
+        done = search(TunePlan(SOCKET_GROUPS, seed=seed), noisy(over_sockets, 0.03, seed))
         assert sum(one.group == TRAP for one in done) == 1
 
 
@@ -219,7 +221,7 @@ def test_where_every_group_is_as_fast_as_plain_nccl_hardly_any_search_says_impro
     """A verdict is wrong in one of twenty at most, as its interval says."""
     seeds, verdicts = amount(40, 400), []
     for seed in range(seeds):
-        plan = Plan(SOCKET_GROUPS, seed=seed)
+        plan = TunePlan(SOCKET_GROUPS, seed=seed)
         verdicts.append(find_result(plan, search(plan, noisy(lambda one: 1.0, 0.03, seed))).verdict)
     assert verdicts.count("improved") <= most_accepted(0.05, seeds)
     assert verdicts.count("plain_is_best") <= most_accepted(0.05, seeds)

@@ -17,7 +17,7 @@ PLAIN = StartGroup("plain NCCL")
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TuneTrial:
     """One process to run."""
 
     group: StartGroup
@@ -36,7 +36,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TunePlan:
     """What the time is enough for: the groups to try, most promising first, the rounds of each stage, the variables of
     the design with the values to try, and how often the design may be run (2: folded over)."""
 
@@ -82,16 +82,16 @@ def plan_for(
     budget: float | None,
     seed: int = 0,
     factors: Mapping[str, Sequence[str]] | None = None,
-) -> Plan:
+) -> TunePlan:
     """The largest plan whose processes fit into ``budget`` seconds, each taking ``seconds_each``; else the smallest.
     Without groups the design is all there is, and is kept."""
     known = tuple((name, tuple(values)) for name, values in (factors or {}).items())
-    plan = Plan(())
+    plan = TunePlan(())
     for count, screen, best_two, confirm, passes in _SIZES:
         if not groups and not passes:
             break
         design = passes if known else 0
-        plan = Plan(tuple(groups[:count]), screen, best_two, confirm, seed, design, known if design else ())
+        plan = TunePlan(tuple(groups[:count]), screen, best_two, confirm, seed, design, known if design else ())
         if budget is None or plan.most_processes * seconds_each <= budget:
             break
     return plan

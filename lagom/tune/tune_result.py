@@ -14,10 +14,10 @@ from lagom.config_file import Fingerprint, SavedConfig
 from lagom.environment import read_conf
 from lagom.start import StartGroup
 from lagom.tune.compare import times_of
-from lagom.tune.estimate import Speedup, estimate_speedup
+from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
 from lagom.tune.live_search import found_by
-from lagom.tune.plan import PLAIN, Plan, Tried
 from lagom.tune.screening import broken_settings, screened
+from lagom.tune.stages import PLAIN, Tried, TunePlan
 from lagom.tune.trials import best_so_far, entrants, next_trial
 from lagom.version import __version__
 
@@ -33,7 +33,7 @@ class TuneResult:
 
     verdict: Verdict
     group: StartGroup | None = None
-    speedup: Speedup | None = None
+    speedup: SpeedupEstimate | None = None
     detectable: float | None = None
 
     @property
@@ -65,7 +65,7 @@ def _time(run: RunRecord, higher_is_better: bool) -> float | None:
     return None if not value else 1.0 / value if higher_is_better else value
 
 
-def find_result(plan: Plan, tried: Sequence[Tried]) -> TuneResult:
+def find_result(plan: TunePlan, tried: Sequence[Tried]) -> TuneResult:
     """What the processes so far say. The combination has to be faster than the best group alone, which else wins."""
     if next_trial(plan, tried) is not None:
         return TuneResult("unfinished", best_so_far(plan, tried))
@@ -79,7 +79,7 @@ def find_result(plan: Plan, tried: Sequence[Tried]) -> TuneResult:
     return TuneResult(verdict, winner, speedup, speedup.detectable)
 
 
-def _winner(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+def _winner(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     groups = [group for group in entrants(plan, tried, "confirm") if _confirming(tried, group)]
     if len(groups) < 2:
         return groups[0] if groups else None
@@ -149,7 +149,7 @@ def conf_text(settings: Mapping[str, str], hidden: Path) -> str:
     return "\n".join(["# written by lagom tune; export NCCL_CONF_FILE=this file", *lines]) + "\n"
 
 
-def as_json(plan: Plan, record: BenchRecord, result: TuneResult) -> dict[str, Any]:
+def as_json(plan: TunePlan, record: BenchRecord, result: TuneResult) -> dict[str, Any]:
     """The result as plain values; times as the metric gives them, or seconds. ``effects``: ln of the time with these
     settings over that without, beyond what each does alone."""
     tried = tried_of(record.runs, record.higher_is_better)

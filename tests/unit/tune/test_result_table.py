@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from lagom.start import StartGroup
-from lagom.tune import Plan
-from lagom.tune.table import table_of
+from lagom.tune import TunePlan
+from lagom.tune.result_table import table_of
 from tests.unit.tune.simulated import constant, search
 
 SETTINGS = {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4", "NCCL_MIN_NCHANNELS": "16"}
@@ -18,7 +18,7 @@ SETTINGS = {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4", "NCCL_MIN
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_names_variables_and_intervals_are_whole(width: int) -> None:
-    plan = Plan((StartGroup("4x4 sockets, 16 channels", SETTINGS),))
+    plan = TunePlan((StartGroup("4x4 sockets, 16 channels", SETTINGS),))
     tried = search(plan, constant({"4x4 sockets, 16 channels": 0.5}))
     console = Console(file=io.StringIO(), width=width)
     console.print(table_of(plan, tried, "the job's own metric"))

@@ -33,7 +33,7 @@ class Obstacle(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MachineVerdict:
     """``nccl``: version code of the NCCL that a job would load; 0 = not known. ``gpu``: its name; empty = none is
     visible. ``problems``: how many findings must be solved first."""
 
@@ -96,7 +96,7 @@ class Verdict:
         }
 
 
-def judge(*, plugin_loads: bool, nccl_found: bool, nccl: int, gpu: str, problems: int) -> Verdict:
+def judge(*, plugin_loads: bool, nccl_found: bool, nccl: int, gpu: str, problems: int) -> MachineVerdict:
     """``nccl_found``: there is a libnccl; ``nccl``: the version code that it says, 0 if it does not."""
     obstacle = None
     if not plugin_loads:
@@ -105,7 +105,7 @@ def judge(*, plugin_loads: bool, nccl_found: bool, nccl: int, gpu: str, problems
         obstacle = Obstacle.BROKEN_NCCL if nccl_found else Obstacle.NO_NCCL
     elif not capabilities(version_from_code(nccl)).tuner:
         obstacle = Obstacle.OLD_NCCL
-    return Verdict(obstacle, nccl, gpu, problems)
+    return MachineVerdict(obstacle, nccl, gpu, problems)
 
 
 def _first_release(suits: Callable[[Capabilities], bool]) -> str:

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from lagom.cli.main import app
 from lagom.doctor import Finding, Level, libraries, memory, plugin
-from lagom.doctor.verdict import Obstacle, Reach, Verdict, judge
+from lagom.doctor.machine_verdict import MachineVerdict, Obstacle, Reach, judge
 
 RUNNER = CliRunner()
 
 
 def verdict(
     nccl: int, *, plugin_loads: bool = True, found: bool = True, gpu: str = "H100", problems: int = 0
-) -> Verdict:
+) -> MachineVerdict:
     return judge(plugin_loads=plugin_loads, nccl_found=found, nccl=nccl, gpu=gpu, problems=problems)
 
 
@@ -35,7 +35,7 @@ def verdict(
         (verdict(22809, plugin_loads=False), Obstacle.PLUGIN, "lagom's own libraries do not load"),
     ],
 )
-def test_nothing_can_be_tuned(judged: Verdict, obstacle: Obstacle, sentence: str) -> None:
+def test_nothing_can_be_tuned(judged: MachineVerdict, obstacle: Obstacle, sentence: str) -> None:
     assert (judged.reach, judged.obstacle, judged.exit_code) == (Reach.NOTHING, obstacle, 1)
     assert judged.sentence == f"nothing can be tuned here: {sentence}"
 

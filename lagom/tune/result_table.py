@@ -13,21 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom.bench.store import BenchRecord
+from lagom.start import StartGroup
+from lagom.tune.compare import every_time
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import describe_live, found_by
-from lagom.tune.plan import PLAIN, Plan, Tried
-from lagom.tune.result import TuneResult, tried_of
 from lagom.tune.screening import broken_settings, screened
+from lagom.tune.stages import PLAIN, Tried, TunePlan
 from lagom.tune.trials import entrants
+from lagom.tune.tune_result import TuneResult, tried_of
 
-PIPE_COLUMNS = 120
 
-
-def print_result(plan: Plan, record: BenchRecord, result: TuneResult) -> None:
-    """On standard output: the verdict, then the table that it comes from."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, PIPE_COLUMNS)
+def print_result(plan: TunePlan, record: BenchRecord, result: TuneResult, console: Console) -> None:
+    """The verdict, then the table that it comes from."""
     console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
     tried = tried_of(record.runs, record.higher_is_better)
     console.print(table_of(plan, tried, measured_by(record)))
@@ -36,7 +33,7 @@ def print_result(plan: Plan, record: BenchRecord, result: TuneResult) -> None:
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def screened_lines(plan: Plan, tried: list[Tried]) -> Iterator[str]:
+def screened_lines(plan: TunePlan, tried: list[Tried]) -> Iterator[str]:
     """What the design says of the other variables."""
     if not plan.factors:
         return
@@ -59,7 +56,7 @@ def measured_by(record: BenchRecord) -> str:
     return ", ".join(dict.fromkeys(words[run.measure] for run in record.runs if run.measure))
 
 
-def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
+def table_of(plan: TunePlan, tried: list[Tried], measured: str) -> Table:
     """Group and its variables, processes, mean, speed-up over plain NCCL of the same stages with its interval. The
     variables are below the group's name, so that the table fits 60 columns."""
     title = f"by {measured}, all stages" if measured else "no process was measured"
@@ -69,25 +66,18 @@ def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
     groups = {group.name: group for group in (PLAIN, *plan.groups, *entrants(plan, tried, "confirm"))}
-    means = {name: _mean(tried, name) for name in groups}
+    means = {name: statistics.fmean(every_time(tried, group) or [math.inf]) for name, group in groups.items()}
     for group in sorted(groups.values(), key=lambda group: means[group.name]):
-        mine = [one for one in tried if one.group == group.name]
         settings = Text("\n".join(("", *group.text.split())), "dim")
-        table.add_row(Text(group.name) + settings, *_cells(tried, mine, means[group.name]))
+        table.add_row(Text(group.name) + settings, *_cells(tried, group))
     return table
 
 
-def _mean(tried: list[Tried], name: str) -> float:
-    times = [one.time for one in tried if one.group == name and one.time is not None]
-    return statistics.fmean(times) if times else math.inf
-
-
-def _cells(tried: list[Tried], mine: list[Tried], mean: float) -> tuple[str, ...]:
+def _cells(tried: list[Tried], group: StartGroup) -> tuple[str, ...]:
     """Over plain NCCL of the stages that the group was in: the machine may have changed between stages."""
-    if math.isinf(mean):
-        return (f"{len(mine)}, none usable" if mine else "0", "-", "-")
-    stages = {one.stage for one in mine}
-    plain = [one.time for one in tried if one.group == PLAIN.name and one.stage in stages and one.time is not None]
-    own = [one.time for one in mine if one.time is not None]
-    speedup = None if mine and mine[0].group == PLAIN.name else estimate_speedup(plain, own)
-    return str(len(own)), f"{mean:.4g}", "-" if speedup is None else speedup.text
+    own, stages = every_time(tried, group), [one.stage for one in tried if one.group == group.name]
+    if not own:
+        return (f"{len(stages)}, none usable" if stages else "0", "-", "-")
+    plain = every_time([one for one in tried if one.stage in stages], PLAIN)
+    speedup = None if group.name == PLAIN.name else estimate_speedup(plain, own)
+    return str(len(own)), f"{statistics.fmean(own):.4g}", "-" if speedup is None else speedup.text

@@ -11,13 +11,13 @@ import pytest
 from lagom.bench.request import Request
 from lagom.bench.store import BenchRecord, RunRecord
 from lagom.environment import read_conf
-from lagom.tune import PLAIN, Plan, find_result
-from lagom.tune.plan import STAGES, Trial, Tried
-from lagom.tune.result import PlainNccl, as_json, conf_text, saved_config, tried_of
+from lagom.tune import PLAIN, TunePlan, find_result
+from lagom.tune.stages import STAGES, Tried, TuneTrial
+from lagom.tune.tune_result import PlainNccl, as_json, conf_text, saved_config, tried_of
 from tests.unit.tune.simulated import constant, group, noisy, search
 
 A, B = group("A"), group("B")
-PLAN = Plan((A, B))
+PLAN = TunePlan((A, B))
 
 
 def test_a_group_that_is_faster_on_fresh_processes_is_an_improvement() -> None:
@@ -52,9 +52,9 @@ def test_a_difference_within_the_noise_is_not_resolved_and_says_what_would_have_
 @pytest.mark.parametrize(("gain", "is_combined"), [(0.99, False), (0.8, True)])
 def test_a_combination_has_to_be_faster_than_the_best_group_beyond_the_noise(gain: float, is_combined: bool) -> None:
     """The design shows 10 % on top of A; fresh processes differ by 10 % between rounds and show ``gain``."""
-    plan = Plan((A,), design=1, factors=(("NCCL_BUFFSIZE", ("8388608",)),))
+    plan = TunePlan((A,), design=1, factors=(("NCCL_BUFFSIZE", ("8388608",)),))
 
-    def job(trial: Trial) -> float:
+    def job(trial: TuneTrial) -> float:
         alone, added = 0.5 if "NCCL_MIN_NCHANNELS" in trial.group.settings else 1.0, 1.0
         if "NCCL_BUFFSIZE" in trial.group.settings:
             added = gain if trial.stage == "confirm" else 0.9

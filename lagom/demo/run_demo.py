@@ -32,7 +32,7 @@ from lagom.watch import Watcher
 from lagom.watch.find import Named
 from lagom.watch.screen import View, line_view, live_view
 
-__all__ = ["Scene", "run"]
+__all__ = ["Scene", "run_demo"]
 
 #: Between two looks at the log; between two pictures on a terminal, or lines elsewhere.
 LOOK_SECONDS = 0.1
@@ -44,7 +44,7 @@ DEFAULT_SCENE = Scene()
 DONE, DISAGREED, INTERRUPTED = 0, 1, 130
 
 
-def run(
+def run_demo(
     json_file: Path | None = None,
     seconds: float = 50.0,
     *,

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process is worth once it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lagom.bench.arm_words import Kind, parse_arms
+from lagom.bench.diagnosis import NO_CALLS
+from lagom.bench.job_regions import JobRegions
+from lagom.bench.process import Ended, Seen
+from lagom.bench.request import Request
+from lagom.bench.runner import fill_result
+from lagom.bench.schedule import Task
+from lagom.bench.store import RunRecord
+
+ARM = next(arm for arm in parse_arms(["own:stock"]) if arm.kind is Kind.PROCESS)
+REQUEST = Request(("train",), (ARM,), Path(), metric="step (.+)")
+SAMPLES = [(float(at), 5.0) for at in range(9)]
+
+
+class Regions(JobRegions):
+    """Of ranks that were all started as they should, or not."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def unlike(self, wanted: Mapping[str, str]) -> str:
+        return self._fault
+
+
+def filled(samples: list[tuple[float, float]], fault: str = "", **fields: object) -> RunRecord:
+    run = RunRecord.model_validate({"kind": "process", "arm": ARM.name, "ended": "us", **fields})
+    ended = Ended(run.exit, 9.0, 0.0, run.ended, Seen(metric=samples))
+    fill_result(run, REQUEST, Task(Kind.PROCESS, ARM), ended, Regions(fault))
+    return run
+
+
+def test_a_value_counts_only_where_nothing_speaks_against_it() -> None:
+    good = filled(SAMPLES)
+    assert (good.value, good.reason, good.measure) == (5.0, "", "metric")
+    other = filled(SAMPLES, "rank 1 was started with another NCCL_ALGO than rank 0: make them the same.")
+    assert (other.value, other.samples, other.reason[:6]) == (None, [], "rank 1")
+    unused = filled(SAMPLES, called_nccl=False, ended="itself")
+    assert (unused.value, unused.samples, unused.reason) == (None, [], NO_CALLS)
+
+
+def test_a_process_that_broke_down_needs_no_other_reason() -> None:
+    assert "no line of its output matched" in filled([]).reason
+    assert filled([], exit=1, ended="itself").reason == ""
