@@ -16,13 +16,17 @@ from lagom.errors import UsageError
 #: Never writable by all, whatever the umask: the content of a log folder is trusted.
 FOLDER_MODE = 0o775
 LARGEST_READ = 1 << 20
+#: A user id that a file system gives to what is ours, as NFS and volumes of Kubernetes do.
+OWNER_VARIABLE = "LAGOM_TRUSTED_OWNER"
 _LINKS = 8
 
 
 def trusted_owners() -> set[int]:
     """Root, this user, the owner of ``/`` (in a user namespace the system's files belong to nobody we can name) and of
-    the running program: all of them could do what they like without us."""
+    the running program: all of them could do what they like without us. And whom the user names by OWNER_VARIABLE."""
     owners = {0, os.geteuid()}
+    if (named := os.environ.get(OWNER_VARIABLE, "")).isdecimal():
+        owners.add(int(named))
     for path in ("/", "/proc/self/exe"):
         with suppress(OSError):
             owners.add(os.stat(path).st_uid)
@@ -34,7 +38,7 @@ def not_ours(folder: Path) -> str:
     trusted = trusted_owners()
     for status in (os.lstat(folder), os.stat(folder)):
         if status.st_uid not in trusted:
-            return f"belongs to another user ({status.st_uid})"
+            return f"belongs to another user ({status.st_uid}; {OWNER_VARIABLE} in the manual tells how to accept one)"
     return "may be written by every user" if os.stat(folder).st_mode & stat.S_IWOTH else ""
 
 
@@ -42,6 +46,15 @@ def open_append(path: Path) -> int:
     """A descriptor for appending to ``path``, made if missing; OSError where it is a link or somebody else's file."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     return _checked(path, os.open(path, flags, 0o644))
+
+
+def open_fresh(path: Path) -> int:
+    """A descriptor for writing ``path`` from its beginning, made if missing; OSError where it is a link or somebody
+    else's file, which keeps what it holds."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = _checked(path, os.open(path, flags, 0o644))
+    os.ftruncate(descriptor, 0)
+    return descriptor
 
 
 def open_own(path: Path) -> int:
@@ -78,9 +91,9 @@ def read_own(path: Path) -> str:
     return data.decode()
 
 
-def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666, sync: bool = False) -> None:
     """Write ``content`` beside ``path`` under a name nobody can guess, then put it in place in one step. ``mode`` is
-    that of a new file, less the umask.
+    that of a new file, less the umask. ``sync``: a machine that dies after this keeps it.
 
     What takes text as it comes (a terminal, ``/dev/stdout``, a FIFO that is read) is written to, not replaced. OSError
     where ``path`` names a folder, or is neither.
@@ -101,6 +114,9 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
             if path.is_file() and not path.is_symlink():
                 os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))  # as open to others as what it replaces
             file.write(data)
+            file.flush()
+            if sync:
+                os.fsync(descriptor)
         fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)

@@ -176,6 +176,15 @@ SETTINGS = (
         choices=("on", "off"),
     ),
     Setting(
+        "LAGOM_TRUSTED_OWNER",
+        "number",
+        "",
+        ("controller", "launcher"),
+        "A user id whose folders and files count as yours: for a file system that maps owners (NFS with root squashed, "
+        "volumes of Kubernetes). Whoever has that user id can then decide what `lagom tune` and `lagom run` set for "
+        "your job, and so run code as you.",
+    ),
+    Setting(
         "LAGOM_TRIAL",
         "number",
         "",

@@ -32,9 +32,8 @@ def diagnose(request: Request, task: Task, seen: Seen, rate: JobRegions | None) 
 
 def _without_samples(request: Request, seen: Seen, rate: JobRegions | None) -> str:
     """Where there were none at all."""
-    if request.measure == "metric" and not seen.metric:
-        what = "gave a number above 0 by" if seen.matched else "matched"
-        return f"no line of its output {what} --metric '{request.metric}'"
+    if request.measure == "metric" and not seen.metric.samples:
+        return seen.metric.without_samples
     if request.measure == "calls" and rate is not None and not rate.samples():
         return "it made too few NCCL calls to measure their rate" if rate.saw_calls else NO_CALLS
     return ""

@@ -36,6 +36,8 @@ def is_enough(
         return True
     if measure == "wall":
         return False
+    if measure == "metric" and seen.metric.fault:
+        return True
     counted = _counted(_samples(measure, seen, rate), seen, arm)
     return len(counted) >= wanted or is_lost(counted)
 
@@ -57,7 +59,7 @@ def value_of(measure: str, ended: Ended, rate: JobRegions | None, arm: BenchArm)
 
 def _samples(measure: str, seen: Seen, rate: JobRegions | None) -> Sequence[tuple[float, float]]:
     if measure == "metric":
-        return seen.metric
+        return seen.metric.samples
     return [] if rate is None else rate.samples()
 
 

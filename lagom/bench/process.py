@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import re
 import signal
@@ -19,14 +18,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from lagom import journal
 from lagom.bench.fingerprint import OURS, PLUGINS
+from lagom.bench.metric import Metric
+from lagom.bench.output import CHUNK_BYTES, Lines, OutputFile
 from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
 
@@ -37,7 +37,7 @@ GRACE_SECONDS = 60.0
 AFTER_OUTCOME_SECONDS = 1.0
 #: Lines of the job's output that are kept: an error of its own and the launcher's report on it (torchrun: 40 lines).
 OUTPUT_LINES = 200
-KEPT_LINES = 12
+KEPT_LINES, KEPT_COLUMNS = 12, 400
 #: An exception as Python ends a traceback with it, also where torch names the rank first.
 PYTHONS_ERROR = re.compile(r"^(\[\w+\]:\s?)?[\w.]*(Error|Exception|Interrupt)\b: \S")
 #: How torchrun begins its report on a rank that failed. The output of the rank itself is before it.
@@ -61,7 +61,8 @@ class ProcessStart:
     lagom: Sequence[str] | None
     environ: Mapping[str, str] = field(default_factory=dict)
     limit: float | None = None
-    pattern: re.Pattern[str] | None = None
+    metric: str = ""
+    unit: str = ""
     enough: Callable[[Seen], bool] = lambda seen: False
     while_it_runs: Callable[[], None] = lambda: None
 
@@ -95,10 +96,15 @@ class Seen:
     """Log events and output of a process so far."""
 
     events: list[Base] = field(default_factory=list)
-    metric: list[tuple[float, float]] = field(default_factory=list)  # (wall clock, value)
-    matched: bool = False  # the metric's expression did, be it with a number above 0 or not
+    metric: Metric = field(default_factory=Metric)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=OUTPUT_LINES))  # the last ones
     notes: list[str] = field(default_factory=list)  # problems with our own files
+
+    def take(self, line: str) -> None:
+        """One more line of the output."""
+        self.lines.append(line.rstrip()[:KEPT_COLUMNS])
+        if not line.startswith(OUR_LINE):
+            self.metric.read(line, time.time())
 
     def last_lines(self) -> list[str]:
         """The few lines that say how the job ended: up to the first error that Python or the launcher
@@ -148,10 +154,10 @@ def run_process(start: ProcessStart) -> Ended:
     began, clock = time.time(), time.monotonic()
     start.folder.mkdir(parents=True, exist_ok=True)
     start.seconds_file.unlink(missing_ok=True)
-    seen, tail, parent = Seen(), Tail(start.log), os.getpid()
+    seen, tail, parent = Seen(metric=Metric(start.metric, unit=start.unit)), Tail(start.log), os.getpid()
     process = subprocess.Popen(
-        start.line(), env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True, stdin=subprocess.DEVNULL, preexec_fn=lambda: _end_with(parent),
+        start.line(), env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True, stdin=subprocess.DEVNULL, preexec_fn=lambda: _end_with(parent),
     )  # fmt: skip
     reader = threading.Thread(target=_read, args=(process, start, seen), daemon=True)
     reader.start()
@@ -178,7 +184,7 @@ def _read_seconds(file: Path) -> float | None:
         return None
 
 
-def _watch(process: subprocess.Popen[str], start: ProcessStart, seen: Seen, tail: Tail, clock: float) -> str:
+def _watch(process: subprocess.Popen[bytes], start: ProcessStart, seen: Seen, tail: Tail, clock: float) -> str:
     while process.poll() is None:
         seen.events += tail.unread()
         start.while_it_runs()
@@ -191,70 +197,24 @@ def _watch(process: subprocess.Popen[str], start: ProcessStart, seen: Seen, tail
     return "itself"
 
 
-def _read(process: subprocess.Popen[str], start: ProcessStart, seen: Seen) -> None:
-    """Keeps all lines in a file, the last ones in memory, and the metric of each line that has one. Reads to the end of
-    the pipe even if the file fails: a job blocks when nobody reads its pipe."""
+def _read(process: subprocess.Popen[bytes], start: ProcessStart, seen: Seen) -> None:
+    """Keeps all of the output in a file, the last lines in memory, and the metric of each line that has one. Reads to
+    the end of the pipe even if the file fails: a job blocks when nobody reads its pipe."""
     assert process.stdout is not None
-    copy = _Copy(start.folder / f"{start.name}.out")
-    for line in process.stdout:
-        copy.write(line)
-        seen.lines.append(line.rstrip()[:400])
-        if start.pattern is not None and not line.startswith(OUR_LINE):
-            _measure(line, start.pattern, seen)
+    pipe = process.stdout.fileno()
+    copy, lines = OutputFile(start.folder / f"{start.name}.out"), Lines()
+    for chunk in iter(lambda: os.read(pipe, CHUNK_BYTES), b""):
+        copy.write(chunk)
+        for line in lines.of(chunk):
+            seen.take(line)
+    for line in lines.rest():
+        seen.take(line)
     copy.close()
     if copy.given_up:
         seen.notes.append(copy.given_up)
 
 
-def _measure(line: str, pattern: re.Pattern[str], seen: Seen) -> None:
-    if (found := pattern.search(line)) is None:
-        return
-    seen.matched = True
-    with contextlib.suppress(ValueError, IndexError, TypeError):  # TypeError: the group was not in what matched
-        value = float(found.group(1))
-        if 0.0 < value < math.inf:  # arms are compared by ratios
-            seen.metric.append((time.time(), value))
-
-
-class _Copy:
-    """What the job prints, in a file. At the first error it is given up, and removed: on a full disk its room is the
-    samples'."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[str] | None = None
-        self.given_up = ""
-        with self._or_give_up():
-            self._file = path.open("w")
-
-    def write(self, line: str) -> None:
-        """One more line, readable at once."""
-        if self._file is not None:
-            with self._or_give_up():
-                self._file.write(line)
-                self._file.flush()
-
-    def close(self) -> None:
-        """No more lines."""
-        if self._file is not None:
-            with self._or_give_up():
-                self._file.close()
-
-    @contextlib.contextmanager
-    def _or_give_up(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.given_up = f"what the job printed was not kept in {self._path} ({error.strerror or error})"
-            if self._file is not None:
-                with contextlib.suppress(OSError):  # it tries once more to write what it holds
-                    self._file.close()
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
-            self._file = None
-
-
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Ask, wait, insist: the whole session, so that no rank is left. A second Ctrl-C ends the waiting."""
     try:
         if process.poll() is None:

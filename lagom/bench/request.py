@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,11 +52,6 @@ class Request:
     def compares_in_job(self) -> bool:
         """Whether there is anything to alternate with stock: an arm, or what a tuning run may find."""
         return len(self.of(Kind.IN_JOB)) > 1 or bool(self.of(Kind.TUNING)) or not self.of(Kind.PROCESS)
-
-    @property
-    def pattern(self) -> re.Pattern[str] | None:
-        """The metric, compiled."""
-        return re.compile(self.metric) if self.metric else None
 
     @property
     def measure(self) -> str:

@@ -15,11 +15,13 @@ from lagom.bench.diagnosis import NO_CALLS, diagnose
 from lagom.bench.iteration_time import is_enough, value_of
 from lagom.bench.job_regions import JobRegions
 from lagom.bench.log_extract import arms_of_search, fill_record
+from lagom.bench.metric import ASKS_DIRECTION
 from lagom.bench.process import Ended, ProcessStart, Seen, run_process
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
 from lagom.bench.store import RunRecord, Store, cannot_be_written
 from lagom.controller.arms import ArmsFile
+from lagom.files import write_whole
 from lagom.format import format_version
 
 Say = Callable[[str], None]
@@ -116,7 +118,9 @@ def fill_result(run: RunRecord, request: Request, task: Task, ended: Ended, regi
         run.reason = regions.unlike(task.arm.environ)
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
-        run.measure = request.measure
+        run.measure, run.unit = request.measure, ended.seen.metric.unit
+        if ended.seen.metric.looks_like_throughput and not request.higher_is_better:
+            run.notes.append(ASKS_DIRECTION)
         if not run.reason:
             run.value, run.samples = value_of(request.measure, ended, regions, task.arm)
     if not run.reason and run.gave_nothing and not run.broke_down:
@@ -152,8 +156,9 @@ def _start(request: Request, task: Task, store: Store, limit: float | None) -> P
         else:
             strategy = ["--strategy", arm.strategy] if arm.strategy else []
             lagom = [*strategy, *arm.options] if arm.plugin else None
-    pattern = request.pattern if task.kind is Kind.PROCESS else None
-    return ProcessStart(request.command, request.folder, name, lagom, environ, limit, pattern)
+    metric = request.metric if task.kind is Kind.PROCESS else ""
+    unit = next((run.unit for run in store.record.runs if run.unit), "")
+    return ProcessStart(request.command, request.folder, name, lagom, environ, limit, metric, unit)
 
 
 def _until_enough(request: Request, task: Task, start: ProcessStart, regions: JobRegions | None) -> ProcessStart:
@@ -177,8 +182,7 @@ def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
     file = ArmsFile(arms=(*arms, *tuned), cycles=cycles)
     path = request.folder / f"{name}.arms.json"
     try:
-        request.folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(file.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+        write_whole(path, file.model_dump_json(indent=1, exclude_defaults=True) + "\n")
     except OSError as error:
         raise cannot_be_written(path, error) from error
     return path.absolute()

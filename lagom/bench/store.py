@@ -3,27 +3,38 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lagom.bench.fingerprint import fingerprint_differences
 from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
 from lagom.bench.request import Request
 from lagom.errors import LagomError
+from lagom.files import open_own, open_regular, write_whole
+from lagom.start import VARIABLES
 from lagom.version import __version__
 
 FILE = "bench.json"
+START_SETTINGS = frozenset(variable.name for variable in VARIABLES)
 FORMAT = 2
 
 
 class BadBench(LagomError):
     """A folder of results that cannot be continued."""
+
+
+def _are_known(settings: dict[str, Any]) -> dict[str, Any]:
+    """A record may have been written by somebody else, and what it names is set for the job."""
+    if unknown := [name for name in settings if name not in START_SETTINGS]:
+        raise ValueError(f"{unknown[0]} is no start setting of NCCL that lagom knows")
+    return settings
+
+
+StartSettings = Annotated[dict[str, str], AfterValidator(_are_known)]
+StartFactors = Annotated[dict[str, list[str]], AfterValidator(_are_known)]
 
 
 class ArmWindow(BaseModel):
@@ -54,6 +65,7 @@ class RunRecord(BaseModel):
     )
     cycles: int | None = None  # of a comparison: how many it was asked for
     measure: str = ""
+    unit: str = ""  # of the metric's number, as the job prints it first; empty where it prints none that is known
     value: float | None = None
     samples: list[float] = Field(default_factory=list)
     windows: list[ArmWindow] = Field(default_factory=list)
@@ -66,7 +78,7 @@ class RunRecord(BaseModel):
     nodes: int = 0
     ranks_seen: int = 0  # those whose start settings were compared
     peer_access: bool | None = None
-    settings: dict[str, str] = Field(default_factory=dict)  # of a trial of `lagom tune`: its start settings
+    settings: StartSettings = Field(default_factory=dict)  # of a trial of `lagom tune`
     group: str = ""  # and their name
     stage: str = ""  # and why it was run
     notes: list[str] = Field(default_factory=list)
@@ -136,7 +148,7 @@ class GroupRecord(BaseModel):
     """A group of start settings that ``lagom tune`` tries."""
 
     name: str
-    settings: dict[str, str]
+    settings: StartSettings
 
 
 class TuneRecord(BaseModel):
@@ -145,7 +157,7 @@ class TuneRecord(BaseModel):
 
     transport: str
     groups: list[GroupRecord]
-    factors: dict[str, list[str]] = Field(default_factory=dict)  # of the design: values of each variable
+    factors: StartFactors = Field(default_factory=dict)  # of the design: values of each variable
     count: int = 0  # of the groups, those that the time is enough for
     rounds: dict[str, int] = Field(default_factory=dict)
     seed: int = 0
@@ -181,20 +193,15 @@ class Store:
     """``bench.json`` in the folder of results."""
 
     def __init__(self, request: Request) -> None:
-        """Opens or begins it; raises :class:`BadBench` if the folder holds another benchmark."""
+        """Opens or begins it in a folder that :func:`lagom.bench.results_folder.claim` has made; raises
+        :class:`BadBench` if the folder holds another benchmark."""
         self.path = request.folder / FILE
-        try:
-            request.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadBench(
-                f"{request.folder} cannot be created ({error.strerror}); use another folder with --out."
-            ) from error
         self.record = BenchRecord.model_validate(request.key())
-        if self.path.exists():
+        if os.path.lexists(self.path):
             self.record = self._continued(request)
 
     def _continued(self, request: Request) -> BenchRecord:
-        found, key = read_record(self.path), request.key()
+        found, key = read_record(self.path, must_be_ours=True), request.key()
         differing = [f"its {name} differs" for name in key if name != "environ" and getattr(found, name) != key[name]]
         differing += fingerprint_differences(found.environ, self.record.environ)
         if differing:
@@ -211,58 +218,20 @@ class Store:
         if same and run.nccl and not run.arm.startswith("env=") and not same[0].ran_where(run):
             raise self._another(f"was measured on {same[0].machine}, and this process ran on {run.machine}")
         self.record.runs.append(run)
-        with self._whole() as partial:
-            partial.replace(self.path)
+        self._write(self.path)
 
     def check_room(self) -> None:
         """Raises :class:`BadBench` if a process's samples could not be kept as things stand: it is not to be started
         for nothing."""
-        with self._whole() as partial:
-            partial.unlink()
+        trial = self.path.with_suffix(f".{os.getpid()}.partial")
+        self._write(trial)
+        trial.unlink()
 
-    @contextlib.contextmanager
-    def _whole(self) -> Iterator[Path]:
-        """The record in a file beside its own; nothing is left of one that could not be written."""
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+    def _write(self, path: Path) -> None:
         try:
-            with partial.open("w") as file:
-                file.write(self.record.model_dump_json(indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())  # a machine that dies after this keeps the sample
-            yield partial
+            write_whole(path, self.record.model_dump_json(indent=1) + "\n", sync=True)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
             raise cannot_be_written(self.path, error) from error
-
-
-def claim(folder: Path) -> None:
-    """For this process, as long as it lives: two that write one record would lose each other's processes. Raises
-    :class:`BadBench` where another one has it, or nothing can be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise cannot_be_written(folder / ".lock", error) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise BadBench(f"another lagom measures in {folder}; wait for it, or name another folder with --out.") from None
-    except OSError:
-        pass  # a file system without locks
-
-
-def discard(folder: Path) -> None:
-    """Throw away what the folder holds of a benchmark; raises :class:`BadBench`."""
-    path = folder / FILE
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        why = error.strerror or error
-        raise BadBench(
-            f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
-        ) from error
 
 
 def cannot_be_written(path: Path, error: OSError) -> BadBench:
@@ -273,10 +242,12 @@ def cannot_be_written(path: Path, error: OSError) -> BadBench:
     )
 
 
-def read_record(path: Path) -> BenchRecord:
-    """A file of results; raises :class:`BadBench`."""
+def read_record(path: Path, *, must_be_ours: bool = False) -> BenchRecord:
+    """A file of results; raises :class:`BadBench`. ``must_be_ours``: what it names is run, so that no link and no other
+    user's file is read."""
     try:
-        text = path.read_bytes()
+        with os.fdopen(open_own(path), "rb") if must_be_ours else open_regular(path) as file:
+            text = file.read()
         if (number := RecordFormat.model_validate_json(text).format) != FORMAT:
             raise BadBench(
                 f"{path} has format {number} and this lagom reads format {FORMAT}; use the version of lagom that wrote "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.cli.common import console, say
-from lagom.cli.measured_job import check_job, told_how_to_go_on
+from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, told_how_to_go_on
 
 if TYPE_CHECKING:
     from lagom.bench.results import Result
@@ -95,9 +95,10 @@ def bench(
     from lagom.bench.process import leave_in_order
     from lagom.bench.request import Request
     from lagom.bench.results import results_of
+    from lagom.bench.results_folder import discard
     from lagom.bench.runner import run_bench
     from lagom.bench.schedule import preview
-    from lagom.bench.store import Store, claim, discard
+    from lagom.bench.store import Store
 
     check_job(command, metric)
     request = Request(
@@ -115,7 +116,8 @@ def bench(
         communicators=communicators,
         seed=seed,
     )
-    claim(request.folder)
+    claim_folder(request, _say)
+    ask_for_direction(request, _say)
     if fresh:
         discard(request.folder)
     store = Store(request)  # a folder that cannot be continued is refused before anything is printed

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+from click.core import ParameterSource
+
 from lagom.cli.common import console
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
+    from lagom.bench.request import Request
     from lagom.bench.store import BenchRecord
     from lagom.tune import TunePlan, TuneResult
 
@@ -31,16 +34,31 @@ def told_how_to_go_on(out: Path, say: Callable[[str], None]) -> Iterator[None]:
         raise
 
 
+def claim_folder(request: Request, say: Callable[[str], None]) -> None:
+    """The folder of raw samples for this process; raises :class:`BadBench` where it may not be used."""
+    from lagom.bench.results_folder import claim
+
+    source = click.get_current_context().get_parameter_source("out")
+    if risk := claim(request.folder, is_named=source is ParameterSource.COMMANDLINE):
+        say(f"warning: {risk}")
+
+
+def ask_for_direction(request: Request, say: Callable[[str], None]) -> None:
+    """Where the metric's expression names a speed, and is taken for a time."""
+    from lagom.bench.metric import ASKS_DIRECTION, looks_like_throughput
+
+    if looks_like_throughput(request.metric) and not request.higher_is_better:
+        say(ASKS_DIRECTION)
+
+
 def check_job(command: Sequence[str], metric: str) -> None:
     """Raises :class:`UsageError` for a command that is not there and a metric that is no expression with one group."""
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
-    try:
-        groups = re.compile(metric).groups
-    except re.error as error:
-        raise UsageError(f"--metric is no regular expression ({error}).") from error
-    if metric and groups != 1:
-        raise UsageError(f"--metric needs one group around the number and has {groups}, like 'step time: ([0-9.]+)'.")
+    if metric:
+        from lagom.bench.metric import compile_metric
+
+        compile_metric(metric)
 
 
 def show_tuned(plan: TunePlan, record: BenchRecord, result: TuneResult, *, as_json: bool) -> None:

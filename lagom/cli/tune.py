@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.cli.common import say
-from lagom.cli.measured_job import check_job, show_tuned, told_how_to_go_on
+from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, show_tuned, told_how_to_go_on
 from lagom.errors import UsageError
 from lagom.format import format_count, simulated_remark
 
@@ -86,7 +86,8 @@ def tune(
     """
     from lagom.bench.process import leave_in_order
     from lagom.bench.request import Request
-    from lagom.bench.store import Store, claim, discard
+    from lagom.bench.results_folder import discard
+    from lagom.bench.store import Store
 
     if demo:
         command = [sys.executable, "-m", "lagom.demo.job", *DEMO]
@@ -101,7 +102,8 @@ def tune(
         command=tuple(command), arms=(), folder=out.absolute(), samples=samples, metric=metric,
         higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
     )  # fmt: skip
-    claim(request.folder)
+    claim_folder(request, _say)
+    ask_for_direction(request, _say)
     if fresh:
         discard(request.folder)
     store = Store(request)

@@ -180,7 +180,7 @@ def _run(
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
 
     limit = _run_limit(request, store.record.runs)
-    request = replace(numbered(request, len(store.record.runs)), is_lost=lost, run_limit=limit)
+    request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
     run = run_task(
         request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left
     )

@@ -9,7 +9,7 @@ from lagom.bench.request import Request
 from lagom.config_cache import PLACEHOLDER
 
 
-def numbered(request: Request, number: int | str) -> Request:
+def numbered(request: Request, number: int) -> Request:
     """The request of one process."""
     command = tuple(word.replace(PLACEHOLDER, str(number)) for word in request.command)
     return replace(request, command=command, environ={**request.environ, "LAGOM_TRIAL": str(number)})

@@ -87,6 +87,10 @@ def _transport(kind: str, plugin: str) -> Transport | None:
     return {"P2P": Transport.NVLINK, "SHM": Transport.PCI}.get(kind)
 
 
+#: The number of the process that is not compared; the others count from 1.
+LOOK = 0
+
+
 def find_connected(request: Request, say: Callable[[str], None] = lambda text: None) -> Connected:
     """From one process of the job that is not compared: it logs its connections, and is ended once it has shown them
     and gone on for a while. Why it showed none is said."""
@@ -100,7 +104,7 @@ def find_connected(request: Request, say: Callable[[str], None] = lambda text: N
             since.append(time.monotonic())
         return bool(since) and time.monotonic() - since[0] > LOOK_SECONDS
 
-    request = numbered(request, "look")
+    request = numbered(request, LOOK)
     environ = {**request.environ, **debug_variables(folder)}
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)

@@ -11,6 +11,7 @@ from lagom import journal
 from lagom.bench.arm_words import Kind, parse_arms
 from lagom.bench.diagnosis import NO_CALLS, diagnose
 from lagom.bench.job_regions import JobRegions
+from lagom.bench.metric import Metric
 from lagom.bench.process import Seen
 from lagom.bench.request import Request
 from lagom.bench.results import results_of
@@ -29,7 +30,14 @@ COURSE: list[Base] = [
     journal.Program(communicator=0, period=3, sites=()),
 ]
 ASIDE = journal.Passthrough(reason="the communicator spans 2 nodes", communicator=0)
-SAMPLES = [(1.0, 5.0), (2.0, 5.0)]
+SAMPLES = ["step 5.0", "step 5.5"]
+
+
+def read(*lines: str) -> Metric:
+    metric = Metric(METRIC)
+    for at, line in enumerate(lines):
+        metric.read(line, float(at))
+    return metric
 
 
 def why(name: str, seen: Seen, *, metric: str = METRIC, rate: JobRegions | None = None) -> str:
@@ -41,24 +49,32 @@ def why(name: str, seen: Seen, *, metric: str = METRIC, rate: JobRegions | None 
 
 
 def test_a_metric_that_no_line_has_is_named() -> None:
-    assert why("off", Seen()) == f"no line of its output matched --metric '{METRIC}'"
-    assert why("own:lagom", Seen(events=COURSE[:1])) == f"no line of its output matched --metric '{METRIC}'"
-    assert why("off", Seen(matched=True)) == f"no line of its output gave a number above 0 by --metric '{METRIC}'"
+    assert why("off", Seen(metric=read())) == f"no line of its output matched --metric '{METRIC}'"
+    assert why("own:lagom", Seen(events=COURSE[:1], metric=read())) == (
+        f"no line of its output matched --metric '{METRIC}'"
+    )
+    zero = read("step 0")
+    assert why("off", Seen(metric=zero)) == f"no line of its output gave a number above 0 by --metric '{METRIC}'"
+
+
+def test_a_metric_that_is_no_number_is_named() -> None:
+    assert why("off", Seen(metric=read("step 1,5"))).startswith("--metric matched, but '1,5' is no number")
+    assert why("off", Seen(metric=read("step ."))) == "--metric matched, but '.' is no number"
 
 
 @pytest.mark.parametrize("name", ["", "guided", "own:lagom", "own:static=2"])
 def test_a_job_that_does_not_call_nccl_is_told_as_one(name: str) -> None:
-    assert why(name, Seen(events=COURSE[:1], metric=SAMPLES)) == NO_CALLS
-    assert why(name, Seen(events=[*COURSE[:3], ASIDE], metric=SAMPLES)) == ASIDE.reason
-    assert why(name, Seen(metric=SAMPLES)) == "it wrote no event log"
+    assert why(name, Seen(events=COURSE[:1], metric=read(*SAMPLES))) == NO_CALLS
+    assert why(name, Seen(events=[*COURSE[:3], ASIDE], metric=read(*SAMPLES))) == ASIDE.reason
+    assert why(name, Seen(metric=read(*SAMPLES))) == "it wrote no event log"
 
 
 def test_how_far_the_controller_came_is_told() -> None:
     assert "an iteration that repeats itself" in why("", Seen(events=COURSE[:3]))
     assert why("", Seen(events=COURSE)) == "nothing had been compared when the job ended"
     assert why("guided", Seen(events=COURSE)) == "its search had not ended when the job did"
-    assert why("own:lagom", Seen(events=COURSE, metric=SAMPLES)) == "its search had not ended when the job did"
-    assert "had not agreed on its rules" in why("own:static=2", Seen(events=COURSE, metric=SAMPLES))
+    assert why("own:lagom", Seen(events=COURSE, metric=read(*SAMPLES))) == "its search had not ended when the job did"
+    assert "had not agreed on its rules" in why("own:static=2", Seen(events=COURSE, metric=read(*SAMPLES)))
 
 
 def test_calls_that_nobody_made_are_told_from_calls_that_were_too_few(tmp_path: Path) -> None:

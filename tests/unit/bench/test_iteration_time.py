@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -12,12 +11,19 @@ import pytest
 from lagom import journal
 from lagom.bench.arm_words import parse_arms
 from lagom.bench.iteration_time import is_enough, steady, value_of
+from lagom.bench.metric import Metric
 from lagom.bench.process import Ended, ProcessStart, Seen, _read
 
 ARMS = {arm.name: arm for arm in parse_arms(["own:stock,own:lagom,own:static=2"])}
 STOCK, TUNED, PINNED = ARMS["own:stock"], ARMS["own:lagom"], ARMS["own:static=2"]
 #: A process that begins slowly: (wall clock, ms), thirty samples of which the first ten settle.
 WARMING = [(float(at), 500.0 if at < 10 else 100.0 + at % 3) for at in range(30)]
+
+
+def warming() -> Metric:
+    metric = Metric()
+    metric.samples += WARMING
+    return metric
 
 
 def ended(seen: Seen, exit_code: int = 0, by: str = "itself") -> Ended:
@@ -30,26 +36,26 @@ def settled(at: float) -> journal.Outcome:
 
 def test_the_first_third_of_a_process_does_not_count() -> None:
     assert steady(WARMING, None) == [value for _, value in WARMING[10:]]
-    value, samples = value_of("metric", ended(Seen(metric=WARMING)), None, STOCK)
+    value, samples = value_of("metric", ended(Seen(metric=warming())), None, STOCK)
     assert value == pytest.approx(101.0)
     assert len(samples) == 20
     assert 500.0 not in samples
 
 
 def test_of_a_process_that_tunes_only_what_comes_after_its_last_search_counts() -> None:
-    seen = Seen(metric=WARMING, events=[settled(12.0), settled(24.0)])
+    seen = Seen(metric=warming(), events=[settled(12.0), settled(24.0)])
     value, samples = value_of("metric", ended(seen), None, TUNED)
     assert samples == [value for at, value in WARMING if at > 24.0]
     assert value is not None
-    assert value_of("metric", ended(Seen(metric=WARMING)), None, TUNED) == (None, []), "it never came to an end"
+    assert value_of("metric", ended(Seen(metric=warming())), None, TUNED) == (None, []), "it never came to an end"
 
 
 def test_of_a_process_that_pins_rules_nothing_counts_before_the_ranks_had_agreed() -> None:
-    late = Seen(metric=WARMING, events=[journal.PlanCommitted(communicator=0, epoch=1, start_call=9, t=14.0)])
+    late = Seen(metric=warming(), events=[journal.PlanCommitted(communicator=0, epoch=1, start_call=9, t=14.0)])
     value, samples = value_of("metric", ended(late), None, PINNED)
     assert samples == [value for _, value in WARMING[20:]], "of the fifteen after it, the first third settles"
     assert value is not None
-    assert value_of("metric", ended(Seen(metric=WARMING)), None, PINNED) == (None, []), "it was stock all along"
+    assert value_of("metric", ended(Seen(metric=warming())), None, PINNED) == (None, []), "it was stock all along"
     assert value_of("wall", ended(Seen()), None, PINNED) == (None, [])
     assert value_of("wall", ended(late), None, PINNED) == (42.0, [42.0])
 
@@ -67,17 +73,17 @@ def test_what_stands_aside_is_not_waited_for() -> None:
 
 
 def test_enough_are_samples_that_count_not_samples() -> None:
-    assert not is_enough("metric", Seen(metric=WARMING), None, 21, STOCK)
-    assert is_enough("metric", Seen(metric=WARMING), None, 20, STOCK)
-    searched = Seen(metric=WARMING, events=[settled(24.0)])
+    assert not is_enough("metric", Seen(metric=warming()), None, 21, STOCK)
+    assert is_enough("metric", Seen(metric=warming()), None, 20, STOCK)
+    searched = Seen(metric=warming(), events=[settled(24.0)])
     assert is_enough("metric", searched, None, 5, TUNED)
     assert not is_enough("metric", searched, None, 6, TUNED)
-    assert not is_enough("metric", Seen(metric=WARMING), None, 1, TUNED)
+    assert not is_enough("metric", Seen(metric=warming()), None, 1, TUNED)
 
 
 def test_wall_time_is_that_of_a_whole_process_that_ended_well_by_itself() -> None:
     assert value_of("wall", ended(Seen()), None, STOCK) == (42.0, [42.0])
-    assert not is_enough("wall", Seen(metric=WARMING), None, 1, STOCK)
+    assert not is_enough("wall", Seen(metric=warming()), None, 1, STOCK)
     for bad in (ended(Seen(), 3), ended(Seen(), by="limit"), ended(Seen(), by="budget")):
         assert value_of("wall", bad, None, STOCK) == (None, [])
     assert value_of("wall", ended(Seen(events=[settled(1.0)])), None, TUNED) == (None, []), "the search is in it"
@@ -96,7 +102,7 @@ def test_our_own_lines_between_those_of_the_job_are_no_samples(tmp_path: Path) -
 
 
 def samples_of(lines: list[str], metric: str, folder: Path) -> list[float]:
-    with subprocess.Popen(["printf", "%s\\n", *lines], stdout=subprocess.PIPE, text=True) as process:
-        seen = Seen()
-        _read(process, ProcessStart(["job"], folder, "job", None, pattern=re.compile(metric)), seen)
-    return [value for _, value in seen.metric]
+    with subprocess.Popen(["printf", "%s\\n", *lines], stdout=subprocess.PIPE) as process:
+        seen = Seen(metric=Metric(metric))
+        _read(process, ProcessStart(["job"], folder, "job", None), seen)
+    return [value for _, value in seen.metric.samples]

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from lagom.bench.output import LONGEST_LINE, Lines, OutputFile
 from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
 from lagom.bench.store import RunRecord
 from tests.waiting import wait_until
@@ -62,11 +63,11 @@ def no_file(path: Path) -> None:
     path.mkdir()
 
 
-def no_room(path: Path) -> None:
-    path.symlink_to("/dev/full")
+def a_link(path: Path) -> None:
+    path.symlink_to("/dev/null")
 
 
-@pytest.mark.parametrize("hinder", [no_file, no_room])
+@pytest.mark.parametrize("hinder", [no_file, a_link])
 def test_where_its_output_cannot_be_kept_a_job_is_read_to_its_end_all_the_same(
     tmp_path: Path, hinder: Callable[[Path], None]
 ) -> None:
@@ -74,11 +75,34 @@ def test_where_its_output_cannot_be_kept_a_job_is_read_to_its_end_all_the_same(
     hinder(tmp_path / "job.out")
     printing = "for step in range(20000): print(f'step {step + 1}')"
     line = [sys.executable, "-c", printing]
-    seen = run_process(ProcessStart(line, tmp_path, "job", None, pattern=re.compile(r"step (\d+)"))).seen
-    assert [value for _, value in seen.metric] == [float(step + 1) for step in range(20000)]
+    seen = run_process(ProcessStart(line, tmp_path, "job", None, metric=r"step (\d+)")).seen
+    assert [value for _, value in seen.metric.samples] == [float(step + 1) for step in range(20000)]
     assert len(seen.notes) == 1, "said once"
     assert "job.out" in seen.notes[0]
-    assert not (tmp_path / "job.out").is_symlink(), "the little that was written takes no room from the samples"
+
+
+def test_on_a_full_disk_the_output_leaves_its_room_to_the_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = OutputFile(tmp_path / "job.out")
+    copy.write(b"a line\n")
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    copy.write(b"another\n")
+    copy.write(b"and one more\n")
+    assert "No space left" in copy.given_up
+    assert not (tmp_path / "job.out").exists()
+
+
+def test_output_is_cut_into_lines_whatever_lengths_it_comes_in() -> None:
+    lines = Lines()
+    chunks = [b"one\rtw", b"o\r", b"\nthree\n\n", b"x" * (3 * LONGEST_LINE), b"y\nfour \xff", b"!"]
+    found = [line for chunk in chunks for line in lines.of(chunk)]
+    assert found == ["one", "two", "three", "x" * LONGEST_LINE]
+    assert list(lines.rest()) == ["four \ufffd!"]
 
 
 def test_the_job_ends_when_whoever_measures_it_is_killed(tmp_path: Path) -> None:
@@ -87,6 +111,7 @@ def test_the_job_ends_when_whoever_measures_it_is_killed(tmp_path: Path) -> None
     ours = f"""
 import sys
 from pathlib import Path
+from lagom.bench.output import LONGEST_LINE, Lines, OutputFile
 from lagom.bench.process import ProcessStart, run_process
 run_process(ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None))
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 from lagom.bench.arm_words import Kind, parse_arms
 from lagom.bench.diagnosis import NO_CALLS
 from lagom.bench.job_regions import JobRegions
+from lagom.bench.metric import Metric
 from lagom.bench.process import Ended, Seen
 from lagom.bench.request import Request
 from lagom.bench.runner import fill_result
@@ -32,7 +33,9 @@ class Regions(JobRegions):
 
 def filled(samples: list[tuple[float, float]], fault: str = "", **fields: object) -> RunRecord:
     run = RunRecord.model_validate({"kind": "process", "arm": ARM.name, "ended": "us", **fields})
-    ended = Ended(run.exit, 9.0, 0.0, run.ended, Seen(metric=samples))
+    metric = Metric()
+    metric.samples += samples
+    ended = Ended(run.exit, 9.0, 0.0, run.ended, Seen(metric=metric))
     fill_result(run, REQUEST, Task(Kind.PROCESS, ARM), ended, Regions(fault))
     return run
 

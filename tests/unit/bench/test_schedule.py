@@ -9,8 +9,9 @@ import pytest
 
 from lagom.bench.arm_words import Kind, parse_arms
 from lagom.bench.request import Request
+from lagom.bench.results_folder import discard
 from lagom.bench.schedule import ATTEMPTS, left, preview, tasks
-from lagom.bench.store import ArmWindow, BadBench, BenchRecord, RunRecord, Store, discard
+from lagom.bench.store import ArmWindow, BadBench, BenchRecord, RunRecord, Store
 
 
 def request(*words: str, **numbers: int) -> Request:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.store import BadBench, claim
+from lagom.bench.results_folder import claim
+from lagom.bench.store import BadBench
 
 HOLDER = """
 import sys
 from pathlib import Path
-from lagom.bench.store import claim
+from lagom.bench.results_folder import claim
 claim(Path(sys.argv[1]))
 print("claimed", flush=True)
 sys.stdin.read()

@@ -31,6 +31,7 @@ FROZEN = {
     "LAGOM_CACHE": "~/.cache/lagom",
     "LAGOM_ATLAS": "on",
     "LAGOM_TRIAL": "",
+    "LAGOM_TRUSTED_OWNER": "",
     "LAGOM_LAUNCHER": "0",
     "LAGOM_CLOCK": "real",
 }

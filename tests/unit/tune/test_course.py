@@ -57,6 +57,7 @@ class Machine:
     def request(
         self, budget: float | None = None, command: tuple[str, ...] = ("train",), metric: str = "step (.+)"
     ) -> Request:
+        self.folder.mkdir(exist_ok=True)
         return Request(command, (), self.folder, metric=metric, budget=budget)
 
     def run(self, request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
@@ -94,7 +95,7 @@ def test_each_process_has_its_number_and_its_group_s_settings(machine: Machine) 
     assert (result.verdict, result.group) == ("improved", GROUPS[0])
     runs = Store(machine.request(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))).record.runs
     assert len(runs) == len(machine.started) < plan.most_processes, "two confirming rounds were enough"
-    for number, (run, (request, task)) in enumerate(zip(runs, machine.started, strict=True)):
+    for number, (run, (request, task)) in enumerate(zip(runs, machine.started, strict=True), 1):
         assert request.command == ("train", f"--out=/ckpt/{number}/x", str(number))
         assert request.environ["LAGOM_TRIAL"] == str(number)
         assert run.settings == settings_of(task)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of raw samples. What lies there is continued, and what it names is run: nobody else may write to it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+from lagom.bench.store import FILE, BadBench, cannot_be_written
+from lagom.files import not_ours, open_append
+
+#: Whatever the umask.
+MODE = 0o755
+LOCK = ".lock"
+
+
+def claim(folder: Path, *, is_named: bool = False) -> str:
+    """Make the folder, and have it for this process as long as it lives: two that write one record would lose each
+    other's processes. ``is_named``: the user asked for it, and so may let its group write there.
+
+    Returns one sentence about a folder that is accepted with a risk, else nothing. Raises :class:`BadBench` where
+    others could have written what it holds, where another process has it, or nothing can be written.
+    """
+    try:
+        folder.mkdir(MODE, parents=True, exist_ok=True)
+        reason, said = not_ours(folder), ""
+        if not reason and os.stat(folder).st_mode & stat.S_IWGRP:
+            said = f"{folder} may be written by its group: whoever is in it decides what the next run sets."
+            reason = "" if is_named else "may be written by its group (--out with its name accepts that)"
+        if reason:
+            raise BadBench(f"{folder} {reason}, so it is not used; name a folder of your own with --out.")
+        lock = open_append(folder / LOCK)
+    except OSError as error:
+        raise cannot_be_written(folder / LOCK, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise BadBench(f"another lagom measures in {folder}; wait for it, or name another folder with --out.") from None
+    except OSError:
+        pass  # a file system without locks
+    return said
+
+
+def discard(folder: Path) -> None:
+    """Throw away what the folder holds of a benchmark; raises :class:`BadBench`."""
+    path = folder / FILE
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise BadBench(
+            f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
+        ) from error
