@@ -17,7 +17,7 @@ LONGEST_LINE = 1 << 14
 _END_OF_LINE = re.compile(rb"\r\n|\n|\r")  # progress bars end theirs with \r
 
 
-class Lines:
+class OutputLines:
     """Cuts output into lines, whatever lengths it comes in. Empty lines are left out."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.output import LONGEST_LINE, Lines, OutputFile
+from lagom.bench.output import LONGEST_LINE, OutputLines, OutputFile
 from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
 from lagom.bench.store import RunRecord
 from tests.waiting import wait_until
@@ -98,7 +98,7 @@ def test_on_a_full_disk_the_output_leaves_its_room_to_the_samples(
 
 
 def test_output_is_cut_into_lines_whatever_lengths_it_comes_in() -> None:
-    lines = Lines()
+    lines = OutputLines()
     chunks = [b"one\rtw", b"o\r", b"\nthree\n\n", b"x" * (3 * LONGEST_LINE), b"y\nfour \xff", b"!"]
     found = [line for chunk in chunks for line in lines.of(chunk)]
     assert found == ["one", "two", "three", "x" * LONGEST_LINE]
@@ -111,7 +111,7 @@ def test_the_job_ends_when_whoever_measures_it_is_killed(tmp_path: Path) -> None
     ours = f"""
 import sys
 from pathlib import Path
-from lagom.bench.output import LONGEST_LINE, Lines, OutputFile
+from lagom.bench.output import LONGEST_LINE, OutputLines, OutputFile
 from lagom.bench.process import ProcessStart, run_process
 run_process(ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None))
 """
