@@ -26,7 +26,7 @@ from types import FrameType
 from lagom import journal
 from lagom.bench.fingerprint import OURS, PLUGINS
 from lagom.bench.metric import Metric
-from lagom.bench.output import CHUNK_BYTES, OutputLines, OutputFile
+from lagom.bench.output import CHUNK_BYTES, OutputFile, OutputLines
 from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
 
@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.1
 GRACE_SECONDS = 60.0
 #: The saved config is written just after the outcome: the job is not ended sooner.
 AFTER_OUTCOME_SECONDS = 1.0
-#: OutputLines of the job's output that are kept: an error of its own and the launcher's report on it (torchrun: 40 lines).
+#: Lines of the job's output that are kept: an error of its own and the launcher's report on it (torchrun: 40 lines).
 OUTPUT_LINES = 200
 KEPT_LINES, KEPT_COLUMNS = 12, 400
 #: An exception as Python ends a traceback with it, also where torch names the rank first.

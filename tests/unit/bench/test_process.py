@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.output import LONGEST_LINE, OutputLines, OutputFile
+from lagom.bench.output import LONGEST_LINE, OutputFile, OutputLines
 from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
 from lagom.bench.store import RunRecord
 from tests.waiting import wait_until
