@@ -18,6 +18,7 @@ FOLDER_MODE = 0o775
 LARGEST_READ = 1 << 20
 #: A user id that a file system gives to what is ours, as NFS and volumes of Kubernetes do.
 OWNER_VARIABLE = "LAGOM_TRUSTED_OWNER"
+NOBODY = 65534
 _LINKS = 8
 
 
@@ -38,7 +39,8 @@ def not_ours(folder: Path) -> str:
     trusted = trusted_owners()
     for status in (os.lstat(folder), os.stat(folder)):
         if status.st_uid not in trusted:
-            return f"belongs to another user ({status.st_uid}; {OWNER_VARIABLE} in the manual tells how to accept one)"
+            mapped = f"; where NFS calls you that, see {OWNER_VARIABLE}" if status.st_uid == NOBODY else ""
+            return f"belongs to another user ({status.st_uid}{mapped})"
     return "may be written by every user" if os.stat(folder).st_mode & stat.S_IWOTH else ""
 
 

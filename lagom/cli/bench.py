@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lagom.bench.store import BenchRecord
 
 DEFAULT_ARMS = "stock,auto,static"
+FOLDER = Path("lagom-bench")
 PIPE_COLUMNS = 140
 DONE, NOTHING = 0, 1
 
@@ -36,12 +37,13 @@ def bench(
         ),
     ] = None,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FOLDER",
             help="Folder of the raw samples. With the same folder the benchmark continues where it ended.",
+            show_default=str(FOLDER),
         ),
-    ] = Path("lagom-bench"),
+    ] = None,
     cycles: Annotated[
         int, typer.Option(help="Shuffled cycles within a job; each gives two pairs an arm.", metavar="N", min=1)
     ] = 8,
@@ -104,7 +106,7 @@ def bench(
     request = Request(
         command=tuple(command),
         arms=parse_arms(arms or [DEFAULT_ARMS]),
-        folder=out.absolute(),
+        folder=(out or FOLDER).absolute(),
         cycles=cycles,
         jobs=jobs,
         rounds=rounds,
@@ -116,7 +118,7 @@ def bench(
         communicators=communicators,
         seed=seed,
     )
-    claim_folder(request, _say)
+    claim_folder(request, _say, is_named=out is not None)
     ask_for_direction(request, _say)
     if fresh:
         discard(request.folder)
@@ -124,7 +126,7 @@ def bench(
     for sentence in preview(request):
         _say(sentence)
     leave_in_order()
-    with told_how_to_go_on(out, _say):
+    with told_how_to_go_on(out or FOLDER, _say):
         run_bench(request, _say, store)
     results = results_of(store.record)
     _show(store.record, results, store.path, as_json=json_out)

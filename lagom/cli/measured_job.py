@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-from click.core import ParameterSource
-
 from lagom.cli.common import console
 from lagom.errors import UsageError
 
@@ -34,12 +31,11 @@ def told_how_to_go_on(out: Path, say: Callable[[str], None]) -> Iterator[None]:
         raise
 
 
-def claim_folder(request: Request, say: Callable[[str], None]) -> None:
+def claim_folder(request: Request, say: Callable[[str], None], *, is_named: bool) -> None:
     """The folder of raw samples for this process; raises :class:`BadBench` where it may not be used."""
     from lagom.bench.results_folder import claim
 
-    source = click.get_current_context().get_parameter_source("out")
-    if risk := claim(request.folder, is_named=source is ParameterSource.COMMANDLINE):
+    if risk := claim(request.folder, is_named=is_named):
         say(f"warning: {risk}")
 
 

@@ -33,6 +33,7 @@ DEMO_PROCESS_SECONDS = 2.5
 DEMO_METRIC = r"iteration \d+: ([0-9.]+) ms"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+FOLDER = Path("lagom-tune")
 FOUND, NOTHING = 0, 1
 
 
@@ -69,9 +70,10 @@ def tune(
             metavar="NAME", help="sockets: do not find out from NCCL how the ranks are connected.", show_default=False
         ),
     ] = "",
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the raw samples and of the result.")] = Path(
-        "lagom-tune"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the raw samples and of the result.", show_default=str(FOLDER)),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the order of processes.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the earlier results in the folder.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Tune a simulated job instead; no GPU needed.")] = False,
@@ -99,17 +101,17 @@ def tune(
         raise UsageError("give the job's command after `--`, or --demo.")
     check_job(command, metric)
     request = Request(
-        command=tuple(command), arms=(), folder=out.absolute(), samples=samples, metric=metric,
+        command=tuple(command), arms=(), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
         higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
     )  # fmt: skip
-    claim_folder(request, _say)
+    claim_folder(request, _say, is_named=out is not None)
     ask_for_direction(request, _say)
     if fresh:
         discard(request.folder)
     store = Store(request)
     leave_in_order()
     cores = 0 if demo else len(os.sched_getaffinity(0))
-    with told_how_to_go_on(out, _say):
+    with told_how_to_go_on(out or FOLDER, _say):
         _tune(request, store, _transport_named(transport), cores, is_demo=demo, as_json=json_out)
 
 

@@ -18,10 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from lagom.atlas.sources import load_atlas
+from lagom.config_cache import CacheRefused, ConfigCache
+from lagom.journal import JobStart, Journal
 from lagom.wire.job_key import key_and_region
 from lagom.wire.library import LIBRARY_FOLDER, plugin_path
 from lagom.wire.peek import peek_region
 from lagom.wire.region import Region, RegionRefused
+from tests.forked_commands import lagom
 from tests.waiting import wait_until
 
 OTHER = 65534
@@ -434,6 +438,93 @@ def test_our_own_folder_is_never_open_to_all(start: Callable[..., Rank]) -> None
         os.umask(before)
     assert rank.remark == ""
     assert stat.S_IMODE(rank.log.stat().st_mode) & stat.S_IWOTH == 0
+
+
+# ---- The folders of lagom tune and lagom bench, the cache, files that a user names -----------------------------------
+
+PRINTS = "print('step 1 step time: 1.0')"
+MEASURING = {
+    "tune": ("tune", "--transport", "sockets", "--metric", "step time: ([0-9.]+)", "--budget", "20s"),
+    "bench": ("bench", "--arms", "own:stock,off", "--rounds", "1", "--metric", "step time: ([0-9.]+)"),
+}
+
+
+def measure(command: str, folder: Path, ran: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The job leaves the file ``ran``, so that one can see whether it was started."""
+    job = f"open({str(ran)!r}, 'w'); {PRINTS}"
+    line = (*MEASURING[command], "--out", str(folder), "--", sys.executable, "-c", job)
+    return lagom(*line, cwd=ran.parent, env={**os.environ, "LAGOM_CACHE": "off", **environ})
+
+
+@pytest.mark.parametrize("how", ["another user's", "another user's link", "open to all", "a record of another user"])
+@pytest.mark.parametrize("command", MEASURING)
+def test_samples_that_another_user_could_have_written_are_not_continued(
+    command: str, how: str, tmp_path: Path
+) -> None:
+    folder, elsewhere, ran = tmp_path / "samples", tmp_path / "elsewhere", tmp_path / "ran"
+    elsewhere.mkdir()
+    if how == "another user's link":
+        folder.symlink_to(elsewhere)
+        os.chown(folder, OTHER, OTHER, follow_symlinks=False)
+    else:
+        folder.mkdir()
+        folder.chmod(0o777 if how == "open to all" else 0o755)
+    if how == "another user's":
+        os.chown(folder, OTHER, OTHER)
+    if how == "a record of another user":
+        (folder / "bench.json").write_text("{}")
+        os.chown(folder / "bench.json", OTHER, OTHER)
+    before = sorted(folder.iterdir())
+    done = measure(command, folder, ran)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert [file for file in sorted(folder.iterdir()) if file.name != ".lock"] == before
+    assert not ran.exists()
+
+
+def test_a_folder_whose_owner_the_file_system_made_up_is_used_when_the_user_says_so(tmp_path: Path) -> None:
+    folder, ran = tmp_path / "samples", tmp_path / "ran"
+    folder.mkdir()
+    os.chown(folder, OTHER, OTHER)
+    refused = measure("bench", folder, ran)
+    assert "LAGOM_TRUSTED_OWNER" in refused.stderr
+    assert not ran.exists()
+    measure("bench", folder, ran, LAGOM_TRUSTED_OWNER=str(OTHER))
+    assert ran.exists()
+
+
+def test_links_under_the_names_of_our_files_are_not_followed(tmp_path: Path) -> None:
+    """As far as they lie in a folder of ours at all: a link of ours may lead anywhere, and is not written through."""
+    folder, victim, ran = tmp_path / "samples", tmp_path / "victim", tmp_path / "ran"
+    folder.mkdir()
+    victim.write_text("precious")
+    for name in ("00-process-own-stock-00.out", "01-process-off-00.out", "look.out", "bench.json.partial"):
+        (folder / name).symlink_to(victim)
+    measure("bench", folder, ran)
+    assert ran.exists()
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["configs", "unfinished"])
+def test_what_another_user_put_into_the_cache_is_not_used(kind: str, tmp_path: Path) -> None:
+    """Its configs are replayed, tried first, or taken into the atlas."""
+    cache = tmp_path / "cache"
+    (cache / kind).mkdir(parents=True)
+    os.chown(cache / kind, OTHER, OTHER)
+    with pytest.raises(CacheRefused, match="belongs to another user"):
+        ConfigCache(cache, kind).of_folder(str(tmp_path))  # type: ignore[arg-type]
+    assert load_atlas({"LAGOM_CACHE": str(cache)}).entries == load_atlas({"LAGOM_CACHE": "off"}).entries
+
+
+def test_a_page_is_not_written_through_another_users_link(tmp_path: Path) -> None:
+    victim, page, log = tmp_path / "victim", tmp_path / "page.html", tmp_path / "log"
+    victim.write_text("precious")
+    page.symlink_to(victim)
+    os.chown(page, OTHER, OTHER, follow_symlinks=False)
+    with Journal(log) as events:
+        events.write(JobStart(job="j", mode="tune"))
+    lagom("report", str(log), "--html", str(page))
+    assert victim.read_text() == "precious"
 
 
 # ---- What a rank reads -----------------------------------------------------------------------------------------------

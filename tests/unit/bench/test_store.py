@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a record: one process at a time writes it."""
+"""The folder of a record: one process at a time writes it, and nobody else may; what a record may name."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lagom.bench.request import Request
 from lagom.bench.results_folder import claim
-from lagom.bench.store import BadBench
+from lagom.bench.store import FILE, BadBench, Store, read_record
 
 HOLDER = """
 import sys
@@ -31,3 +34,49 @@ def test_a_folder_that_another_process_measures_in_is_refused_until_that_one_has
         with pytest.raises(BadBench, match=r"another lagom measures in .*out; wait for it, or name another"):
             claim(folder)
     claim(folder)
+
+
+def test_a_folder_that_its_group_may_write_is_used_only_where_the_user_named_it(tmp_path: Path) -> None:
+    made, by_group, by_all = tmp_path / "made", tmp_path / "group", tmp_path / "all"
+    assert claim(made) == ""
+    assert made.stat().st_mode & 0o022 == 0, "whatever the umask"
+    for folder, mode in ((by_group, 0o775), (by_all, 0o777)):
+        folder.mkdir()
+        folder.chmod(mode)
+    with pytest.raises(BadBench, match=r"may be written by its group \(--out with its name accepts that\)"):
+        claim(by_group)
+    said = claim(by_group, is_named=True)
+    assert said == f"{by_group} may be written by its group: whoever is in it decides what the next run sets."
+    with pytest.raises(BadBench, match="may be written by every user"):
+        claim(by_all, is_named=True)
+
+
+GROUP = {"name": "8 channels", "settings": {"NCCL_MIN_NCHANNELS": "8"}}
+
+
+@pytest.mark.parametrize(
+    "tune",
+    [
+        {"groups": [GROUP | {"settings": {"LD_PRELOAD": "/tmp/evil.so"}}]},
+        {"groups": [GROUP], "factors": {"PYTHONPATH": ["/tmp"]}},
+    ],
+)
+def test_a_record_brings_no_variable_that_is_no_start_setting(tune: dict[str, Any], tmp_path: Path) -> None:
+    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    store = Store(request)
+    store.check_room()
+    record = json.loads(store.record.model_dump_json())
+    (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", "groups": [GROUP]}}))
+    assert Store(request).record.tune is not None
+    (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", **tune}}))
+    with pytest.raises(BadBench, match="is no start setting of NCCL that lagom knows"):
+        Store(request)
+
+
+def test_a_record_is_continued_from_no_link_and_read_from_any_file(tmp_path: Path) -> None:
+    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    (tmp_path / "elsewhere").write_text(Store(request).record.model_dump_json())
+    (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadBench, match="cannot be read"):
+        Store(request)
+    assert read_record(tmp_path / FILE).command == ["train"]
