@@ -30,6 +30,8 @@ EXPENSIVE = {
     "test_bench.py::test_a_comparison_that_is_cut_off_goes_on_until_all_its_cycles_are_there":
         "its limit is doubled until something is measured",
     "test_bench.py::test_arms_that_need_processes_of_their_own_get_them": "repeated where a pin comes late",
+    "test_bench.py::test_a_process_that_failed_is_not_scored_and_one_that_gave_nothing_says_why":
+        "a process of its own for each way to fail",
     "test_tune.py::test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_job_with_them":
         "a whole search of eight processes, and two starts with what it found",
     "test_tune.py::test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_another_one_s_folder":

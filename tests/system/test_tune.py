@@ -163,7 +163,7 @@ def test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_an
     assert sorted(run.group for run in compared) == sorted([*(group.name for group in GROUPS), *["plain NCCL"] * 2])
     assert all(run.counted for run in compared)
     folders = sorted((tmp_path / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
-    assert [folder.name for folder in folders] == [str(number) for number in range(len(runs))]
+    assert [folder.name for folder in folders] == [str(number) for number in range(1, len(runs) + 1)]
     for folder in folders:
         assert {*(folder / "checkpoint").read_text().split()} == {folder.name}, "LAGOM_TRIAL is the folder's number"
     assert not (tmp_path / "out" / "config.lagom").exists(), "nothing better was found"
@@ -171,14 +171,15 @@ def test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_an
 
 def interrupt(place: Path, command: list[str], number: int, processes: int) -> subprocess.CompletedProcess[str]:
     """The command, ended by a signal once so many processes are in the record and the next one is under way."""
-    hold, begun = place / f"hold-{processes}", place / "checkpoints" / str(processes)
+    following = str(processes + 1)
+    hold, begun = place / f"hold-{following}", place / "checkpoints" / following
     hold.touch()  # that one does not come to its end, however late the signal comes
     process = subprocess.Popen(
         [sys.executable, "-m", "lagom", *command], cwd=place, env=environment(place, **GROUPS_ALONE), text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heeding_ctrl_c,
     )  # fmt: skip
     try:
-        wait_until(begun.exists, f"process {processes}")
+        wait_until(begun.exists, f"process {following}")
         process.send_signal(number)
         _, said = process.communicate()
     finally:
