@@ -13,9 +13,11 @@ import pytest
 from lagom import files
 from lagom.config_cache import CHECK, ENTRY, CachedConfig, CacheRefused, ConfigCache, Job, Machine
 from lagom.config_file import BadConfig, load_config
+from lagom.wire.config_refusal import ConfigRefusal
 
 CONFIG = "lagom-config 1\n# by hand\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n{}end\n"
 HERE = Machine(gpu="H200", nccl=23007)
+OTHER_RANKS = ConfigRefusal("ranks", "16", "8")
 BY = "lagom tune"
 
 
@@ -49,7 +51,7 @@ def test_what_is_kept_is_a_saved_config_that_says_whose_it_is(cache: ConfigCache
     job = a_job("train", "ä\n# job: {}\u2028", NCCL_ALGO="Ring")
     path = cache.keep(job, HERE, config, BY)
     entry = only(cache).entry
-    assert (entry.job, entry.machine, entry.by, entry.refused) == (job, HERE, BY, "")
+    assert (entry.job, entry.machine, entry.by, entry.refused) == (job, HERE, BY, None)
     assert load_config(path) == load_config(config)
     assert "# by hand" in path.read_text()
     assert (cache.folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
@@ -129,15 +131,15 @@ def test_a_command_with_the_placeholder_stays_when_one_without_replaces_its_conf
 def test_a_refused_config_says_why_until_it_is_replaced(cache: ConfigCache, config: Path) -> None:
     path = cache.keep(a_job(), HERE, config, BY)
     used = only(cache)
-    cache.refuse(used, "made for 16 ranks")
-    assert only(cache).entry.refused == "made for 16 ranks"
+    cache.refuse(used, OTHER_RANKS)
+    assert only(cache).entry.refused == OTHER_RANKS
     assert load_config(path) == load_config(config)
     cache.keep(a_job(), HERE, config, BY)
-    assert only(cache).entry.refused == ""
-    cache.refuse(used, "made for 16 ranks")
-    assert only(cache).entry.refused == "", "that one was replaced since"
+    assert only(cache).entry.refused is None
+    cache.refuse(used, OTHER_RANKS)
+    assert only(cache).entry.refused is None, "that one was replaced since"
     path.unlink()
-    cache.refuse(used, "made for 16 ranks")
+    cache.refuse(used, OTHER_RANKS)
     assert cache.count() == 0
 
 
@@ -248,9 +250,9 @@ for _ in range(40):
 
 def test_a_cached_file_can_be_kept_and_refused_again(cache: ConfigCache, config: Path) -> None:
     path = cache.keep(a_job(), HERE, config, BY)
-    cache.refuse(only(cache), "made for 16 ranks")
+    cache.refuse(only(cache), OTHER_RANKS)
     cache.keep(a_job(), HERE, path, BY)
-    assert only(cache).entry.refused == ""
+    assert only(cache).entry.refused is None
     assert [path.read_text().count(comment) for comment in (ENTRY, CHECK)] == [1, 1]
 
 
