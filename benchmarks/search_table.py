@@ -134,12 +134,12 @@ def _covered(outcome: SearchOutcome, job: SecondJob) -> bool | None:
     return outcome.speedup_low <= job.gain(candidate) <= outcome.speedup_high
 
 
-def measure(strategy: str, seeds: int, policy: Policy = LIVE) -> list[TableRun]:
+def measure(strategy: str, seeds: int, policy: Policy = LIVE, sites: int = 0) -> list[TableRun]:
     """Every landscape, limit and view of one strategy."""
     runs = []
     for seed in range(seeds):
         for seen in ("XYZ", "Z"):
-            landscape, noise = draw_landscape(seed, visible=seen == "XYZ")
+            landscape, noise = draw_landscape(seed, visible=seen == "XYZ", sites=sites)
             runs += [run_one(strategy, seen, limit, seed, landscape, noise, policy) for limit in LIMITS]
     return runs
 
@@ -200,7 +200,9 @@ def _configs(free: list[TableRun]) -> str:
     """Means: the slope is that of a line through the means by number of communications."""
     sites = sorted({run.sites for run in free})
     means = [statistics.fmean(run.configs for run in free if run.sites == count) for count in sites]
-    return f"{means[0]:.1f}; {np.polyfit(sites, means, 1)[0]:.1f}"
+    return (
+        f"{means[0]:.1f}; {np.polyfit(sites, means, 1)[0]:.1f}" if len(sites) > 1 else f"{means[0]:.1f} for {sites[0]}"
+    )
 
 
 def page(document: dict[str, Any]) -> str:
@@ -208,8 +210,9 @@ def page(document: dict[str, Any]) -> str:
     lines = [
         "# What a search finds, how soon, at which cost: the second family",
         "",
-        f"Simulated, {document['seeds']} landscapes of `benchmarks/second_family.py` (no formula of `lagom.sim` or "
-        "`lagom.cost`), noise 0.5, 1, 2 and 5 % with heavy tails and drift. A window costs its iterations. Shares are",
+        f"Simulated, {document['seeds']} landscapes {_communications(document)}of `benchmarks/second_family.py` "
+        "(no formula of `lagom.sim` or `lagom.cost`), noise 0.5, 1, 2 and 5 % with heavy tails and drift. A window "
+        "costs its iterations. Shares are",
         f"over landscapes with at least {WORTH:.0%} to gain; missed entirely: less than {MISSED:.0%} of that. Shares",
         "and time lost are by the noise-free truth.",
         "",
@@ -231,18 +234,30 @@ def page(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _communications(document: dict[str, Any]) -> str:
+    sites = document.get("sites", 0)
+    return f"with {sites} communication{'' if sites == 1 else 's'} " if sites else ""
+
+
 def _commits(document: dict[str, Any]) -> list[str]:
     return [f"{name} at {commit}" for name, commit in document["commits"].items()]
 
 
-def write(out: Path, name: str, results: dict[str, list[TableRun]], seeds: int) -> None:
+def write(out: Path, name: str, results: dict[str, list[TableRun]], seeds: int, sites: int = 0) -> None:
     """Add the runs to the file, and write the page beside it."""
     head = circumstances("landscapes of the second family: every strategy, time limit and view")
     old = json.loads(out.read_text()) if out.exists() else {"runs": {}, "commits": {}}
     commits = {**old["commits"], name: head["commit"]}
     new = {strategy: [list(asdict(run).values()) for run in runs] for strategy, runs in results.items()}
     runs = {**old["runs"], name: {**old["runs"].get(name, {}), **new}}
-    document = {**head, "seeds": seeds, "commits": commits, "fields": list(TableRun.__dataclass_fields__), "runs": runs}
+    document = {
+        **head,
+        "seeds": seeds,
+        "sites": sites,
+        "commits": commits,
+        "fields": list(TableRun.__dataclass_fields__),
+        "runs": runs,
+    }
     text = json.dumps({**document, "runs": "RUNS"}, indent=1)
     out.write_text(text.replace('"RUNS"', _rows(runs)) + "\n")
     out.with_suffix(".md").write_text(page(document))
@@ -270,6 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", nargs="+", default=["lagom", "guided"])
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--sites", type=int, default=0, help="communications of each landscape; 0 = two to six")
     parser.add_argument("--name", default="today", help="what the columns are called")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="keep every run here; the page goes beside it")
     parser.add_argument("--page", type=Path, metavar="FILE.json", help="measure nothing, print the page of this file")
@@ -280,13 +296,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     began, results, policy = time.perf_counter(), {}, replace(LIVE, patience=wanted.patience)
     for strategy in wanted.strategy:
-        results[strategy] = measure(strategy, wanted.seeds, policy)
+        results[strategy] = measure(strategy, wanted.seeds, policy, wanted.sites)
         for seen in ("XYZ", "Z"):
             rows = summary([run for run in results[strategy] if run.seen == seen])
             print(f"{strategy}, {seen} ({time.perf_counter() - began:.0f} s)")
             print("\n".join(f"  {label}: {value}" for label, value in rows.items()), flush=True)
     if wanted.out is not None:
-        write(wanted.out, wanted.name, results, wanted.seeds)
+        write(wanted.out, wanted.name, results, wanted.seeds, wanted.sites)
     return 0
 
 

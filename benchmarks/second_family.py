@@ -144,11 +144,12 @@ class _Parts(dict):
         return self[key]
 
 
-def draw_landscape(seed: int, *, visible: bool = True) -> tuple[SecondLandscape, float]:
-    """The landscape of a seed and the noise of its iterations: every kind with every noise in 24 seeds in a row."""
+def draw_landscape(seed: int, *, visible: bool = True, sites: int = 0) -> tuple[SecondLandscape, float]:
+    """The landscape of a seed and the noise of its iterations: every kind with every noise in 24 seeds in a row.
+    ``sites``: so many communications in each; 0 = two to six, by the seed."""
     draw = random.Random(f"second family {seed}")
     kind, noise = KINDS[seed % 6], NOISES[seed // 6 % 4]
-    count = SITES[(seed // 6 + seed) % 6]
+    count = sites or SITES[(seed // 6 + seed) % 6]
     scarce = kind in ("bound", "steep")
     ceiling = draw.choice((4, 8) if scarce else (16, 24))
     # shares of stock's step: communication that compute may cover, and exposed communication

@@ -26,7 +26,7 @@ from lagom.search.base import Answer, Comparison, MakeModel, Moves, Proposal, St
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.site_groups import SiteGroups
 from lagom.search.stopping_rule import LIVE
-from lagom.search.strategies.guided import Guided, nearest_rung
+from lagom.search.strategies.guided import Guided, halve_channels
 
 TOGETHER = 4  # configs for each group of communications
 APART = 3  # and then for each communication
@@ -66,17 +66,12 @@ class Auto(Strategy):
     def _halve(self, best: Assignment, measurements: Measurements) -> Generator[Proposal, Comparison, None]:
         """The windows of the two-level design, from the best of the first part."""
         for sites in two_level_design(len(self.space.units)) if "channels" in self.space.dims else ():
-            candidate = best
-            for site in itertools.chain.from_iterable(self.space.units[unit] for unit in sites):
-                candidate = self._at_half(candidate, site)
+            chosen = itertools.chain.from_iterable(self.space.units[unit] for unit in sites)
+            candidate = halve_channels(self.space, best, chosen)
             if measurements.trial(candidate) is None:
                 what = f"designed window: half the channels at {len(sites)} of {len(self.space.units)} communications"
                 answer = yield Proposal(candidate, what, against=best, once=True)
                 self.explain(f"{what}: {percent(answer.delta)} than the best so far", phase="learn")
-
-    def _at_half(self, assignment: Assignment, site: int) -> Assignment:
-        half = nearest_rung(self.space.magnitudes(site, "channels"), self.space.rung(assignment, site, "channels"), 0.5)
-        return self.space.at(assignment, site, "channels", half)
 
 
 def two_level_design(factors: int) -> list[tuple[int, ...]]:

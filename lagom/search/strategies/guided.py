@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from lagom.errors import LagomError
@@ -156,15 +156,11 @@ class Guided(Strategy):
             best, gained = answer.new, answer.delta < -CLEAR * answer.se
 
     def _half_the_channels(self, assignment: Assignment) -> Assignment | None:
-        """At every site that has fewer than NCCL's own, down to the floor; ``None`` where there is none."""
+        """At every site that has fewer than NCCL's own; ``None`` where there is none, or all are at the floor."""
         if "channels" not in self._dims:
             return None
-        floor, moved = self.space.floor(self.space.stock), assignment
-        for site in range(len(assignment)):
-            own, now, least = (self.space.rung(at, site, "channels") for at in (self.space.stock, assignment, floor))
-            if now < own:
-                half = nearest_rung(self.space.magnitudes(site, "channels"), now, 0.5)
-                moved = self.space.at(moved, site, "channels", min(now, max(half, least)))
+        lowered = [site for site in range(len(assignment)) if self._below_own(assignment, site, "channels")]
+        moved = halve_channels(self.space, assignment, lowered)
         return None if moved == assignment else moved
 
     def _design(self) -> list[Assignment]:
@@ -231,7 +227,8 @@ class Guided(Strategy):
         return self._model.refit(seen)
 
     def _leader(self, measurements: Measurements) -> Assignment:
-        return self._model.leader() if self._windows_fitted else measurements.incumbent
+        """By the model once it was fitted; else by the windows alone: what they gained is not thrown away."""
+        return self._model.leader() if self._windows_fitted else measurements.fastest()
 
     def _most_promising(
         self, measurements: Measurements, leader: Assignment
@@ -302,6 +299,16 @@ def _error(trial: Trial, noise: float) -> float:
 
 def _short(assignment: Assignment) -> str:
     return "[" + "; ".join(str(config) for config in assignment.configs) + "]"
+
+
+def halve_channels(space: Space, assignment: Assignment, sites: Iterable[int]) -> Assignment:
+    """Half the channels at these sites, down to the floor."""
+    floor = space.floor(space.stock)
+    for site in sites:
+        now, least = (space.rung(at, site, "channels") for at in (assignment, floor))
+        half = nearest_rung(space.magnitudes(site, "channels"), now, 0.5)
+        assignment = space.at(assignment, site, "channels", min(now, max(half, least)))
+    return assignment
 
 
 def latin_square(levels: int, sites: int) -> list[list[int]]:

@@ -33,11 +33,11 @@ from collections.abc import Generator
 from typing import ClassVar
 
 from lagom.records import Algorithm, Assignment, Problem, Protocol
-from lagom.search.acceptance import Acceptance, where
 from lagom.search.base import BETTER, NOT_WORSE, Answer, Comparison, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.site_groups import GrowthState, SiteGroups
 from lagom.search.space import Unit
+from lagom.search.strategies.acceptance import Acceptance, where
 
 GROWN = ("channels", "chunk")  # NT is left to polish: it hardly matters (paper 3.2)
 STEP = 2  # rungs: about x2 to x3; after a failure 1, about x1.3 to x2

@@ -14,12 +14,12 @@ import pytest
 
 from lagom.records import Assignment, Sample
 from lagom.search import LIVE, Policy, WindowResult, statistics
-from lagom.search.acceptance import Acceptance
 from lagom.search.base import BETTER, NOT_WORSE, TIE, Comparison, Proposal, compare
 from lagom.search.landscape import flat
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import StoppingRule
+from lagom.search.strategies.acceptance import Acceptance
 from tests.unit.search.test_session import GOOD, OTHER, drive, session_of
 
 STOCK = Assignment.stock(2)
