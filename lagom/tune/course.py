@@ -126,7 +126,7 @@ def run_tune(
             break
         store.check_room()
         best = best_so_far(plan, tried)
-        run = _run(request, trial, store, tried, time_left if simulated_seconds is None else None)
+        run = _run(request, trial, store, tried, time_left if simulated_seconds is None else None, say)
         store.add(run)
         for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
             say(line)
@@ -174,7 +174,7 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
 
 
 def _run(
-    request: Request, trial: TuneTrial, store: Store, tried: Sequence[Tried], time_left: float | None
+    request: Request, trial: TuneTrial, store: Store, tried: Sequence[Tried], time_left: float | None, say: Say
 ) -> RunRecord:
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
@@ -182,7 +182,7 @@ def _run(
     limit = _run_limit(request, store.record.runs)
     request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
     run = run_task(
-        request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left
+        request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left, say
     )
     run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
     return run

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.bench.arm_words import Kind
-from lagom.bench.process import Ended, ProcessStart, Seen, run_process
+from lagom.bench.process import Ended, ProcessStart, Seen, grace_within, run_process
 from lagom.bench.request import Request
 from lagom.bench.store import RunRecord
 from lagom.start import Transport
@@ -108,7 +108,12 @@ def find_connected(request: Request, say: Callable[[str], None] = lambda text: N
     environ = {**request.environ, **debug_variables(folder)}
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)
-    ended = run_process(ProcessStart(request.command, request.folder, "look", lagom, environ, limit, enough=enough))
+    ended = run_process(
+        ProcessStart(
+            request.command, request.folder, "look", lagom, environ, limit, enough=enough, say=say,
+            grace=grace_within(request.budget),
+        )
+    )  # fmt: skip
     connected = read_connected(folder)
     if connected.transport is None:
         say(_why_none(ended, request.folder / "look.out"))

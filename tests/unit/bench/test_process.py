@@ -9,12 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lagom.bench.output import LONGEST_LINE, OutputFile, OutputLines
+from lagom.bench.output import LONGEST_LINE, OutputFile, OutputLines, read_output
 from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
 from lagom.bench.store import RunRecord
 from tests.waiting import wait_until
@@ -103,6 +104,24 @@ def test_output_is_cut_into_lines_whatever_lengths_it_comes_in() -> None:
     found = [line for chunk in chunks for line in lines.of(chunk)]
     assert found == ["one", "two", "three", "x" * LONGEST_LINE]
     assert list(lines.rest()) == ["four \ufffd!"]
+
+
+def test_a_pipe_that_a_daemon_holds_is_read_as_far_as_the_job_has_written_to_it() -> None:
+    """Also where the daemon writes without a pause."""
+    source, sink = os.pipe()
+    over = threading.Event()
+    os.write(sink, b"last words")
+    over.set()
+    assert list(read_output(source, over)) == [b"last words"]
+    os.write(sink, b"x" * 4096)
+    chunks = read_output(source, over)
+    read = 0
+    for chunk in chunks:
+        read += len(chunk)
+        os.write(sink, chunk)
+    assert 4096 < read <= 1 << 20, "what a pipe holds"
+    os.close(sink)
+    os.close(source)
 
 
 def test_the_job_ends_when_whoever_measures_it_is_killed(tmp_path: Path) -> None:

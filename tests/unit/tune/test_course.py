@@ -60,7 +60,9 @@ class Machine:
         self.folder.mkdir(exist_ok=True)
         return Request(command, (), self.folder, metric=metric, budget=budget)
 
-    def run(self, request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
+    def run(
+        self, request: Request, task: Task, store: Store, time_left: float | None, say: Callable[[str], None]
+    ) -> RunRecord:
         assert task.arm is not None
         settings = settings_of(task)
         self.started.append((request, task))
