@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -77,7 +78,15 @@ def run_task(request: Request, task: Task, store: Store, time_left: float | None
     limit, cut_by = min(((limit, by) for limit, by in limits if limit is not None), default=(None, "limit"))
     start = replace(_start(request, task, store, limit), grace=grace_within(request.budget), say=say)
     regions = JobRegions(start.environment(), is_new=True) if start.lagom is not None else None
-    ended = run_process(_until_enough(request, task, start, regions))
+    with regions or contextlib.nullcontext():
+        ended = run_process(_until_enough(request, task, start, regions))
+        return _record(request, task, start, ended, regions, cut_by)
+
+
+def _record(
+    request: Request, task: Task, start: ProcessStart, ended: Ended, regions: JobRegions | None, cut_by: str
+) -> RunRecord:
+    """``cut_by``: what has ended it if its time was up."""
     run = RunRecord(
         kind=task.kind.value,
         arm=task.arm_name,
