@@ -173,6 +173,7 @@ def run_process(start: ProcessStart) -> Ended:
     start.folder.mkdir(parents=True, exist_ok=True)
     start.seconds_file.unlink(missing_ok=True)
     seen, tail, parent = Seen(metric=Metric(start.metric, unit=start.unit)), Tail(start.log), os.getpid()
+    tail.unread()  # of an earlier process of this name, which was interrupted or thrown away with --fresh
     environ, over, ended = start.environment(), threading.Event(), "us"
     trial = TrialProcesses(environ)
     process = subprocess.Popen(
