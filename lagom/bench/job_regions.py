@@ -18,6 +18,7 @@ from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
 from lagom.wire.peek import RegionView, peek_region
+from lagom.wire.region import unlink_if_unheld
 
 #: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
 SPAN_SECONDS = 2.0
@@ -43,7 +44,8 @@ class RankStart:
 
 
 class JobRegions:
-    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``. ``is_new``: it has not begun."""
+    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``. ``is_new``: it has not begun. As a
+    context manager: once the job is over, nothing of it is left behind."""
 
     def __init__(self, environ: Mapping[str, str], *, is_new: bool = False) -> None:
         named = {name: value for name, value in environ.items() if name.startswith(JOB_VARIABLES)}
@@ -57,6 +59,15 @@ class JobRegions:
         self.last_new = time.monotonic()  # when a rank was seen for the first time
         self.ranks = self.nodes = 0  # of the largest communicator
         self._watch = RegionWatch(self.region) if is_new else None
+
+    def __enter__(self) -> JobRegions:
+        return self
+
+    def __exit__(self, *ending: object) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        for path in {self.region, *(path for path, _ in self.starts)}:
+            unlink_if_unheld(path)  # which killed ranks leave behind
 
     def look(self) -> None:
         """Call it often. It counts calls once every span, and looks for ranks more often until it has seen them all."""

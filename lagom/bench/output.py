@@ -4,17 +4,37 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import select
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from lagom.files import open_fresh
 
 CHUNK_BYTES = 1 << 16
+LOOK_MS = 100
 #: Bytes of a line that are kept; the rest of it is in the file only.
 LONGEST_LINE = 1 << 14
 _END_OF_LINE = re.compile(rb"\r\n|\n|\r")  # progress bars end theirs with \r
+
+
+def read_output(pipe: int, over: threading.Event) -> Iterator[bytes]:
+    """What comes out of a pipe, to its end; or, once the job is ``over``, what is in the pipe by then: a daemon may
+    hold it open for days, and write to it."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while not over.is_set():
+        if poll.poll(LOOK_MS):
+            if not (chunk := os.read(pipe, CHUNK_BYTES)):
+                return
+            yield chunk
+    left = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    while left > 0 and poll.poll(0) and (chunk := os.read(pipe, min(left, CHUNK_BYTES))):
+        left -= len(chunk)
+        yield chunk
 
 
 class OutputLines:

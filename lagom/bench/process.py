@@ -3,13 +3,13 @@
 known, or when its time is up.
 
 The job is started behind ``lagom run`` (``--bare`` for the arm ``off``) in a session of its own. To end it, SIGTERM
-goes to ``lagom run``, which passes it on: a launcher such as torchrun then ends its ranks in order.
+goes to ``lagom run``, which passes it on: a launcher such as torchrun then ends its ranks in order. Where it does not,
+``trial_processes.py`` finds them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import signal
@@ -22,17 +22,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from lagom import journal
 from lagom.bench.fingerprint import OURS, PLUGINS
 from lagom.bench.metric import Metric
-from lagom.bench.output import CHUNK_BYTES, OutputFile, OutputLines
+from lagom.bench.output import CHUNK_BYTES, OutputFile, OutputLines, read_output
+from lagom.bench.trial_processes import JOB, LIBC, TrialProcesses, describe
 from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
+from lagom.settings import new_job_id
 
 LOOK_SECONDS = 0.1
-#: From SIGTERM to SIGKILL. Longer than a launcher gives its own ranks (torchrun: 30 s), or they would be left behind.
-GRACE_SECONDS = 60.0
+#: From SIGTERM to SIGKILL: longer than torchrun gives its ranks (30 s). Where there is a budget, this share of it, so
+#: that it is not exceeded by more, but enough for a job that ends in order.
+GRACE_SECONDS, GRACE_SHARE, LEAST_GRACE = 60.0, 0.1, 10.0
+#: A job that takes longer to end is said to.
+SOON_SECONDS = 3.0
 #: The saved config is written just after the outcome: the job is not ended sooner.
 AFTER_OUTCOME_SECONDS = 1.0
 #: Lines of the job's output that are kept: an error of its own and the launcher's report on it (torchrun: 40 lines).
@@ -47,13 +53,13 @@ LAUNCHERS_LINE = re.compile(r"^[EIW]\d{4} .*torch/distributed/elastic/")
 TORCHS_REMARK = re.compile(r"^\[\w+\]:\[[IW]\d{4} ")
 #: Prefix of the lines that `lagom run` prints between the job's own.
 OUR_LINE = "lagom: "
-_LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStart:
-    """How the job is started. ``lagom``: options of ``lagom run``, or None for the job without the plugin."""
+    """How the job is started. ``lagom``: options of ``lagom run``, or None for the job without the plugin. ``grace``:
+    seconds from SIGTERM to SIGKILL. ``say``: for what a user who waits has to know."""
 
     command: Sequence[str]
     folder: Path
@@ -65,6 +71,14 @@ class ProcessStart:
     unit: str = ""
     enough: Callable[[Seen], bool] = lambda seen: False
     while_it_runs: Callable[[], None] = lambda: None
+    grace: float = GRACE_SECONDS
+    say: Callable[[str], None] = lambda text: None
+    begun: str = field(default_factory=new_job_id)
+
+    @property
+    def job(self) -> str:
+        """The job's name: of no other one, also not in another container."""
+        return f"bench-{self.begun}-{self.name}"
 
     @property
     def log(self) -> Path:
@@ -84,11 +98,10 @@ class ProcessStart:
 
     def environment(self) -> dict[str, str]:
         """The caller's environment, without the variables of another tuning run and without configs that other jobs
-        left; the job gets its own name."""
+        left. Every job gets a name of its own, by which its processes are found."""
         unwanted = OURS if self.lagom is not None else (*OURS, *PLUGINS)
         kept = {name: value for name, value in os.environ.items() if name not in unwanted}
-        named = {} if self.lagom is None else {"LAGOM_JOB_ID": f"bench-{os.getpid()}-{self.name}"}
-        return {**kept, **named, "LAGOM_CACHE": "off", "LAGOM_ATLAS": "off", **self.environ}
+        return {**kept, "LAGOM_CACHE": "off", "LAGOM_ATLAS": "off", **self.environ, JOB: self.job}
 
 
 @dataclass
@@ -149,30 +162,45 @@ def leave_in_order() -> None:
         signal.signal(number, leave)
 
 
+def grace_within(budget: float | None) -> float:
+    """Seconds that a process has to end, where all of them have ``budget``."""
+    return GRACE_SECONDS if budget is None else min(GRACE_SECONDS, max(LEAST_GRACE, GRACE_SHARE * budget))
+
+
 def run_process(start: ProcessStart) -> Ended:
     """Run it; returns when it has ended and its output was read. Ctrl-C ends it too, and is raised again."""
     began, clock = time.time(), time.monotonic()
     start.folder.mkdir(parents=True, exist_ok=True)
     start.seconds_file.unlink(missing_ok=True)
     seen, tail, parent = Seen(metric=Metric(start.metric, unit=start.unit)), Tail(start.log), os.getpid()
+    tail.unread()  # of an earlier process of this name, which was interrupted or thrown away with --fresh
+    environ, over, ended = start.environment(), threading.Event(), "us"
+    trial = TrialProcesses(environ)
     process = subprocess.Popen(
-        start.line(), env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start.line(), env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True, stdin=subprocess.DEVNULL, preexec_fn=lambda: _end_with(parent),
     )  # fmt: skip
-    reader = threading.Thread(target=_read, args=(process, start, seen), daemon=True)
+    assert process.stdout is not None
+    trial.add_launcher(process.pid)
+    reader = threading.Thread(target=_read, args=(process.stdout, start, seen, over), daemon=True)
     reader.start()
     try:
         ended = _watch(process, start, seen, tail, clock)
     finally:
-        _end(process)
-        reader.join(GRACE_SECONDS)
+        try:
+            _end(process, start, trial)
+        finally:
+            trial.end(start.say, ended_well=ended == "itself" and process.returncode == 0)
+            over.set()
+            reader.join()
+            threading.Thread(target=_discard, args=(process.stdout,), daemon=True).start()
     seen.events += tail.unread()
     return Ended(process.returncode, time.monotonic() - clock, began, ended, seen, _read_seconds(start.seconds_file))
 
 
 def _end_with(parent: int) -> None:
     """In the new process: SIGTERM when we are killed. Else the job would continue during the next measurement."""
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -197,13 +225,11 @@ def _watch(process: subprocess.Popen[bytes], start: ProcessStart, seen: Seen, ta
     return "itself"
 
 
-def _read(process: subprocess.Popen[bytes], start: ProcessStart, seen: Seen) -> None:
-    """Keeps all of the output in a file, the last lines in memory, and the metric of each line that has one. Reads to
-    the end of the pipe even if the file fails: a job blocks when nobody reads its pipe."""
-    assert process.stdout is not None
-    pipe = process.stdout.fileno()
+def _read(output: IO[bytes], start: ProcessStart, seen: Seen, over: threading.Event) -> None:
+    """Keeps all of the output in a file, the last lines in memory, and the metric of each line that has one. Reads on
+    even if the file fails: a job blocks when nobody reads its pipe."""
     copy, lines = OutputFile(start.folder / f"{start.name}.out"), OutputLines()
-    for chunk in iter(lambda: os.read(pipe, CHUNK_BYTES), b""):
+    for chunk in read_output(output.fileno(), over):
         copy.write(chunk)
         for line in lines.of(chunk):
             seen.take(line)
@@ -214,15 +240,35 @@ def _read(process: subprocess.Popen[bytes], start: ProcessStart, seen: Seen) -> 
         seen.notes.append(copy.given_up)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask, wait, insist: the whole session, so that no rank is left. A second Ctrl-C ends the waiting."""
+def _discard(output: IO[bytes]) -> None:
+    """What a daemon writes from now on, which would block it, or end it with SIGPIPE."""
+    with output:
+        while os.read(output.fileno(), CHUNK_BYTES):
+            pass
+
+
+def _end(process: subprocess.Popen[bytes], start: ProcessStart, trial: TrialProcesses) -> None:
+    """Ask, wait, insist: the launcher and its process group. A second Ctrl-C ends the waiting."""
     try:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE_SECONDS)
+                _wait(process, start, trial)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], start: ProcessStart, trial: TrialProcesses) -> None:
+    """Raises TimeoutExpired after the job's time to end. It is said what is waited for."""
+    try:
+        process.wait(SOON_SECONDS)
+    except subprocess.TimeoutExpired:
+        if waited_for := [one for one in trial.alive() if not one.is_controller]:
+            start.say(
+                f"{describe(waited_for)} has not ended {SOON_SECONDS:.0f} s after SIGTERM: it is waited for, and ended "
+                f"with SIGKILL {start.grace:.0f} s after SIGTERM."
+            )
+        process.wait(start.grace - SOON_SECONDS)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from lagom.bench.iteration_time import is_enough, value_of
 from lagom.bench.job_regions import JobRegions
 from lagom.bench.log_extract import arms_of_search, fill_record
 from lagom.bench.metric import ASKS_DIRECTION
-from lagom.bench.process import Ended, ProcessStart, Seen, run_process
+from lagom.bench.process import Ended, ProcessStart, Seen, grace_within, run_process
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
 from lagom.bench.store import RunRecord, Store, cannot_be_written
@@ -48,7 +49,7 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
             say(_out_of_time(request, task, needs, len(waiting)))
             break
         say(f"{_task_text(task)} (processes left: {len(waiting)})")
-        run = run_task(request, task, store, time_left)
+        run = run_task(request, task, store, time_left, say)
         store.add(run)
         say(f"  {_result_text(run)}")
     return store
@@ -70,14 +71,22 @@ def _needs(task: Task, store: Store) -> float:
     return max(LEAST_SECONDS, CLOSE * statistics.median(like)) if like else LEAST_SECONDS
 
 
-def run_task(request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
+def run_task(request: Request, task: Task, store: Store, time_left: float | None, say: Say) -> RunRecord:
     """One process of the job, and what it showed."""
     limits = [(time_left, "budget"), (request.run_limit, "limit")]
     limits += [(request.search_limit, "limit")] if task.kind is Kind.TUNING else []
     limit, cut_by = min(((limit, by) for limit, by in limits if limit is not None), default=(None, "limit"))
-    start = _start(request, task, store, limit)
+    start = replace(_start(request, task, store, limit), grace=grace_within(request.budget), say=say)
     regions = JobRegions(start.environment(), is_new=True) if start.lagom is not None else None
-    ended = run_process(_until_enough(request, task, start, regions))
+    with regions or contextlib.nullcontext():
+        ended = run_process(_until_enough(request, task, start, regions))
+        return _record(request, task, start, ended, regions, cut_by)
+
+
+def _record(
+    request: Request, task: Task, start: ProcessStart, ended: Ended, regions: JobRegions | None, cut_by: str
+) -> RunRecord:
+    """``cut_by``: what has ended it if its time was up."""
     run = RunRecord(
         kind=task.kind.value,
         arm=task.arm_name,

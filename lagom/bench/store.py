@@ -153,7 +153,8 @@ class GroupRecord(BaseModel):
 
 class TuneRecord(BaseModel):
     """What ``lagom tune`` set out to do: ``transport`` as NCCL connected the ranks, ``groups`` most promising first,
-    ``factors`` that are screened together, and the rounds of each stage."""
+    ``factors`` that are screened together, and the rounds of each stage. ``look_seconds``: of the budget, what the
+    process took that is not compared."""
 
     transport: str
     groups: list[GroupRecord]
@@ -161,6 +162,7 @@ class TuneRecord(BaseModel):
     count: int = 0  # of the groups, those that the time is enough for
     rounds: dict[str, int] = Field(default_factory=dict)
     seed: int = 0
+    look_seconds: float = 0.0
 
 
 class RecordFormat(BaseModel):
@@ -218,6 +220,10 @@ class Store:
         if same and run.nccl and not run.arm.startswith("env=") and not same[0].ran_where(run):
             raise self._another(f"was measured on {same[0].machine}, and this process ran on {run.machine}")
         self.record.runs.append(run)
+        self.save()
+
+    def save(self) -> None:
+        """The record as it is now."""
         self._write(self.path)
 
     def check_room(self) -> None:

@@ -124,11 +124,13 @@ def _tune(
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
+    used = 0.0  # of the budget
     if store.record.tune is None:
         if not is_demo and not any(PLACEHOLDER in word for word in request.command):
             _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
                  "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
         store.record.tune = _choose_groups(request, transport, cores, plain)
+        used = store.record.tune.look_seconds
     aim = store.record.tune
     if not aim.groups and not aim.factors:
         _say(
@@ -137,7 +139,7 @@ def _tune(
         )
         raise typer.Exit(NOTHING)
     _say(shortest_text(request))
-    plan, result = run_tune(request, aim, store, _say, DEMO_PROCESS_SECONDS if is_demo else None)
+    plan, result = run_tune(request, aim, store, _say, DEMO_PROCESS_SECONDS if is_demo else None, used)
     _finish(request, store, plan, result, is_demo=is_demo, as_json=as_json)
 
 
@@ -162,7 +164,7 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
     factors = known_factors(transport, groups, plain.settings, find_nccl(os.environ))
     return TuneRecord(
         transport=transport.value if transport else "", groups=records, seed=request.seed,
-        factors={name: list(values) for name, values in factors.items()},
+        factors={name: list(values) for name, values in factors.items()}, look_seconds=round(connected.seconds, 2),
     )  # fmt: skip
 
 

@@ -67,11 +67,13 @@ def shortest_text(request: Request) -> str:
 @dataclass(frozen=True, slots=True)
 class _Clock:
     """The time limit. ``simulated``: what each process counts of it, so that a simulated job's search does not depend
-    on what else the machine does; ``earlier``: processes of earlier calls."""
+    on what else the machine does; ``earlier``: processes of earlier calls; ``used``: seconds of the limit that were
+    over when this clock began."""
 
     limit: float | None
     simulated: float | None
     earlier: int
+    used: float
     began: float = field(default_factory=time.monotonic)
 
     def seconds_each(self, runs: Sequence[RunRecord]) -> float:
@@ -79,9 +81,13 @@ class _Clock:
         return self.simulated or next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
 
     def left(self, runs: Sequence[RunRecord]) -> float | None:
-        real = time.monotonic() - self.began
+        real = self.used + time.monotonic() - self.began
         spent = real if self.simulated is None else self.simulated * (len(runs) - self.earlier)
         return None if self.limit is None else self.limit - spent
+
+    def real_seconds(self, left: float | None) -> float | None:
+        """Of ``left``, what a process may take: no limit where the time is simulated."""
+        return left if self.simulated is None else None
 
     def exceeded(self, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
         """A sentence, if one more process has too little time. The same command helps only if the limit is enough for
@@ -102,20 +108,23 @@ def run_tune(
     store: Store,
     say: Say = lambda text: None,
     simulated_seconds: float | None = None,
+    used_seconds: float = 0.0,
 ) -> tuple[TunePlan, TuneResult]:
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
     ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took.
+    ``used_seconds``: of the limit, what this call has used before, for the process that is not compared.
     """
     runs = store.record.runs
-    clock = _Clock(request.budget, simulated_seconds, len(runs))
+    clock = _Clock(request.budget, simulated_seconds, len(runs), used_seconds)
+    compared = None if request.budget is None else request.budget - aim.look_seconds  # whichever call has looked
     while True:
         measured = _measured(request, runs)
         if measured.by != request.by:
             say("too few NCCL calls to count in one process: the wall time of the command is compared.")
         request = measured
-        plan = plan_for(groups_of(aim), clock.seconds_each(runs), request.budget, request.seed, aim.factors)
+        plan = plan_for(groups_of(aim), clock.seconds_each(runs), compared, request.seed, aim.factors)
         aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
         tried = tried_of(runs, request.higher_is_better)
         trial, time_left = next_trial(plan, tried), clock.left(runs)
@@ -123,10 +132,12 @@ def run_tune(
             break
         if why := _why_not(runs, runs[clock.earlier :]) or clock.exceeded(runs, left(plan, tried)):
             say(why)
+            if aim.transport:
+                store.save()  # where no process has been run yet: the next call need not find out again what to try
             break
         store.check_room()
         best = best_so_far(plan, tried)
-        run = _run(request, trial, store, tried, time_left if simulated_seconds is None else None)
+        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say)
         store.add(run)
         for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
             say(line)
@@ -174,7 +185,7 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
 
 
 def _run(
-    request: Request, trial: TuneTrial, store: Store, tried: Sequence[Tried], time_left: float | None
+    request: Request, trial: TuneTrial, store: Store, tried: Sequence[Tried], time_left: float | None, say: Say
 ) -> RunRecord:
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
@@ -182,7 +193,7 @@ def _run(
     limit = _run_limit(request, store.record.runs)
     request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
     run = run_task(
-        request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left
+        request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left, say
     )
     run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
     return run

@@ -41,7 +41,7 @@ def search_while_running(
     say("one more process tunes the job while it runs, inside this start.")
     arm = replace(next(arm for arm in parse_arms(["auto"]) if arm.kind is Kind.TUNING), environ=_settings(start))
     task = Task(Kind.TUNING, arm, label="while it runs")
-    run = run_task(numbered(request, len(store.record.runs) + 1), task, store, time_left)
+    run = run_task(numbered(request, len(store.record.runs) + 1), task, store, time_left, say)
     run.group, run.settings = "" if start is None else start.name, _settings(start)
     store.add(run)
     say(describe_live(run))

@@ -8,11 +8,11 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lagom.bench.arm_words import Kind
-from lagom.bench.process import Ended, ProcessStart, Seen, run_process
+from lagom.bench.process import Ended, ProcessStart, Seen, grace_within, run_process
 from lagom.bench.request import Request
 from lagom.bench.store import RunRecord
 from lagom.start import Transport
@@ -38,10 +38,11 @@ _SLOWEST_FIRST = (Transport.SOCKET, Transport.EFA, Transport.IB, Transport.PCI, 
 @dataclass(frozen=True, slots=True)
 class Connected:
     """``transport``: the slowest that some connection of the job has; None if no log names one. ``has_windows``: some
-    buffer is registered as a symmetric window."""
+    buffer is registered as a symmetric window. ``seconds``: what it took to find out."""
 
     transport: Transport | None = None
     has_windows: bool = False
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def text(self) -> str:
@@ -108,8 +109,13 @@ def find_connected(request: Request, say: Callable[[str], None] = lambda text: N
     environ = {**request.environ, **debug_variables(folder)}
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)
-    ended = run_process(ProcessStart(request.command, request.folder, "look", lagom, environ, limit, enough=enough))
-    connected = read_connected(folder)
+    ended = run_process(
+        ProcessStart(
+            request.command, request.folder, "look", lagom, environ, limit, enough=enough, say=say,
+            grace=grace_within(request.budget),
+        )
+    )  # fmt: skip
+    connected = replace(read_connected(folder), seconds=ended.seconds)
     if connected.transport is None:
         say(_why_none(ended, request.folder / "look.out"))
     return connected

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -104,5 +105,6 @@ def test_our_own_lines_between_those_of_the_job_are_no_samples(tmp_path: Path) -
 def samples_of(lines: list[str], metric: str, folder: Path) -> list[float]:
     with subprocess.Popen(["printf", "%s\\n", *lines], stdout=subprocess.PIPE) as process:
         seen = Seen(metric=Metric(metric))
-        _read(process, ProcessStart(["job"], folder, "job", None), seen)
+        assert process.stdout is not None
+        _read(process.stdout, ProcessStart(["job"], folder, "job", None), seen, threading.Event())
     return [value for _, value in seen.metric.samples]

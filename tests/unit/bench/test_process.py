@@ -9,12 +9,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lagom.bench.output import LONGEST_LINE, OutputFile, OutputLines
+from lagom import journal
+from lagom.bench.output import LONGEST_LINE, OutputFile, OutputLines, read_output
 from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
 from lagom.bench.store import RunRecord
 from tests.waiting import wait_until
@@ -103,6 +105,40 @@ def test_output_is_cut_into_lines_whatever_lengths_it_comes_in() -> None:
     found = [line for chunk in chunks for line in lines.of(chunk)]
     assert found == ["one", "two", "three", "x" * LONGEST_LINE]
     assert list(lines.rest()) == ["four \ufffd!"]
+
+
+def test_the_log_of_an_earlier_process_of_the_same_name_says_nothing_about_this_one(tmp_path: Path) -> None:
+    """It was interrupted, or thrown away with --fresh. Its outcome would end this one at once."""
+    log = journal.Journal(tmp_path / "job")
+    log.write(journal.JobEnd(t=1.0, reason="the job ended"))
+    log.close()
+    seen: list[int] = []
+
+    def enough(found: Seen) -> bool:
+        seen.append(len(found.events))
+        return False
+
+    ended = run_process(ProcessStart(["true"], tmp_path, "job", None, enough=enough))
+    assert (ended.ended, ended.seen.events) == ("itself", [])
+    assert not any(seen), "nor while it ran"
+
+
+def test_a_pipe_that_a_daemon_holds_is_read_as_far_as_the_job_has_written_to_it() -> None:
+    """Also where the daemon writes without a pause."""
+    source, sink = os.pipe()
+    over = threading.Event()
+    os.write(sink, b"last words")
+    over.set()
+    assert list(read_output(source, over)) == [b"last words"]
+    os.write(sink, b"x" * 4096)
+    chunks = read_output(source, over)
+    read = 0
+    for chunk in chunks:
+        read += len(chunk)
+        os.write(sink, chunk)
+    assert 4096 < read <= 1 << 20, "what a pipe holds"
+    os.close(sink)
+    os.close(source)
 
 
 def test_the_job_ends_when_whoever_measures_it_is_killed(tmp_path: Path) -> None:

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from lagom.bench import runner
 from lagom.bench.arm_words import Kind, parse_arms
 from lagom.bench.diagnosis import NO_CALLS
 from lagom.bench.job_regions import JobRegions
 from lagom.bench.metric import Metric
-from lagom.bench.process import Ended, Seen
+from lagom.bench.process import Ended, ProcessStart, Seen
 from lagom.bench.request import Request
 from lagom.bench.runner import fill_result
 from lagom.bench.schedule import Task
-from lagom.bench.store import RunRecord
+from lagom.bench.store import RunRecord, Store
 
 ARM = next(arm for arm in parse_arms(["own:stock"]) if arm.kind is Kind.PROCESS)
 REQUEST = Request(("train",), (ARM,), Path(), metric="step (.+)")
@@ -47,6 +53,38 @@ def test_a_value_counts_only_where_nothing_speaks_against_it() -> None:
     assert (other.value, other.samples, other.reason[:6]) == (None, [], "rank 1")
     unused = filled(SAMPLES, called_nccl=False, ended="itself")
     assert (unused.value, unused.samples, unused.reason) == (None, [], NO_CALLS)
+
+
+def test_a_process_that_is_interrupted_leaves_no_watch_and_no_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that goes on after a Ctrl-C would run out of inotify instances, of which a user has 128; 8 MB of shared
+    memory stay where the ranks were killed."""
+    watches = []
+    monkeypatch.setenv("LAGOM_SHM_DIR", str(tmp_path / "shm"))
+    (tmp_path / "shm").mkdir()
+
+    def interrupted(start: ProcessStart) -> Ended:
+        watches.append(inotify_instances())
+        JobRegions(start.environment()).region.touch(0o600)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_process", interrupted)
+    before = inotify_instances()
+    request = replace(REQUEST, folder=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_task(request, Task(Kind.PROCESS, ARM), Store(request), None, print)
+    assert (watches, inotify_instances()) == ([before + 1], before)
+    assert list((tmp_path / "shm").iterdir()) == []
+
+
+def inotify_instances() -> int:
+    """Of this process."""
+    found = 0
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found += os.readlink(file) == "anon_inode:inotify"
+    return found
 
 
 def test_a_process_that_broke_down_needs_no_other_reason() -> None:

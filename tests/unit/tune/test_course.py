@@ -19,6 +19,7 @@ from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, TunePlan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
 from lagom.tune.course import LEAST_LIMIT, leave_out_set, plain_nccl, shortest_text
+from lagom.tune.stages import plan_for
 from lagom.tune.tune_result import PlainNccl
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
 
@@ -60,7 +61,9 @@ class Machine:
         self.folder.mkdir(exist_ok=True)
         return Request(command, (), self.folder, metric=metric, budget=budget)
 
-    def run(self, request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
+    def run(
+        self, request: Request, task: Task, store: Store, time_left: float | None, say: Callable[[str], None]
+    ) -> RunRecord:
         assert task.arm is not None
         settings = settings_of(task)
         self.started.append((request, task))
@@ -190,6 +193,24 @@ def test_a_budget_that_is_less_than_a_process_is_said_to_be(machine: Machine) ->
     assert machine.started == []
     assert "--budget 27 or more" in machine.said[-1]
     assert "goes on" not in machine.said[-1]
+
+
+def test_the_process_that_is_not_compared_counts_in_the_budget_of_the_call_that_has_run_it(machine: Machine) -> None:
+    """It takes long to end, say: nothing is started after the budget. The next call need not run it again, has the
+    budget for itself, and goes by the same plan."""
+    request = machine.request(budget=1020)
+    store = Store(request)
+    store.record.tune = AIM.model_copy(update={"look_seconds": 1000.0})
+    first, result = run_tune(request, store.record.tune, store, machine.said.append, used_seconds=1000.0)
+    assert (machine.started, result.verdict) == ([], "unfinished")
+    assert machine.said[-1].endswith("the same command continues.")
+    machine.gives = lambda number, group: process(over_sockets(group), seconds=30.0)
+    store = Store(request)
+    assert store.record.tune is not None
+    assert store.record.tune.look_seconds == 1000.0
+    second, _ = run_tune(request, store.record.tune, store, machine.said.append)
+    assert machine.started
+    assert first == second == plan_for(GROUPS, 30.0, 20.0)
 
 
 def test_the_plan_is_made_by_what_the_first_process_took(machine: Machine) -> None:
