@@ -21,7 +21,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lagom.config_file import check_config
+from lagom.config_file import refuse_simulated
 from lagom.errors import LagomError
 from lagom.files import not_ours, read_own, write_whole
 from lagom.wire.config_refusal import ConfigRefusal
@@ -150,7 +150,7 @@ class ConfigCache:
     def keep(self, job: Job, machine: Machine, config: Path, by: str) -> Path:
         """Keep a copy of a saved config, in place of what the job has here; returns its file. A command with the
         placeholder stays, because it says more than one without."""
-        check_config(config)
+        refuse_simulated(config, job.variables)
         same = [one for one in self.of_folder(job.folder).configs if _is_for(one.entry, job, machine)]
         if not any(PLACEHOLDER in word for word in job.command):
             general = (one.entry.job for one in same if any(PLACEHOLDER in word for word in one.entry.job.command))

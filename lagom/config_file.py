@@ -22,6 +22,8 @@ from lagom.files import write_whole
 from lagom.program.detect import CallProgram
 from lagom.program.sites import TunedProgram
 from lagom.records import Assignment, CommConfig, Function, Site, printable
+from lagom.settings import is_simulated
+from lagom.wire.config_refusal import ConfigRefusal
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
 from lagom.wire.plan import NO_LIMIT, Rule, read_config, read_rule
@@ -53,6 +55,7 @@ class Fingerprint:
     nodes: int = 0
     gpu: str = ""
     p2p: bool | None = None
+    simulated: bool = False  # found in a simulated job: for no real one
 
     def lines(self) -> Iterable[str]:
         """``fingerprint`` lines of the fields that are known."""
@@ -66,6 +69,8 @@ class Fingerprint:
             yield f'fingerprint gpu "{self.gpu}"'
         if self.p2p is not None:
             yield f"fingerprint p2p {int(self.p2p)}"
+        if self.simulated:
+            yield "fingerprint simulated 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,14 @@ def check_config(path: Path) -> None:
         pass
 
 
+def refuse_simulated(path: Path, environ: Mapping[str, str] | None = None) -> None:
+    """Raises :class:`BadConfig` for a saved config of a simulated job, unless ``environ`` starts another one: before
+    its variables are set, which nothing takes back once the ranks refuse it."""
+    if load_config(path).fingerprint.simulated and not is_simulated(environ):
+        refusal = ConfigRefusal("simulated", "simulated", "real")
+        raise BadConfig(f"the saved config {path} is refused: {refusal.clause}; `lagom run -- CMD` tunes your own job.")
+
+
 def _writable(text: str) -> bool:
     """Whether a quoted name can be read back: process groups and GPUs are named elsewhere, and may be named anything.
     One that cannot is left out, which means any."""
@@ -259,6 +272,7 @@ def _read_fingerprint(print_: Any) -> Fingerprint:
         nodes=int(print_.nodes),
         gpu=ffi.string(print_.gpu).decode(errors="replace"),
         p2p=None if print_.p2p < 0 else bool(print_.p2p),
+        simulated=bool(print_.simulated),
     )
 
 

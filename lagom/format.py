@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 UNKNOWN = "-"
+#: The first sentence about every result of a job whose GPUs were a model's.
+SIMULATED = "Simulated: no GPU was measured, and what was found fits no job of yours."
 _NO_LIMIT = (1 << 64) - 1  # of a rule that has no upper bound
 _UNITS = (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 
@@ -132,11 +134,6 @@ def format_payback(iterations: float | None) -> str:
     count = max(1, math.ceil(iterations))
     rounded = round(count, 2 - len(str(count)))
     return f", paid back after {rounded:,} iteration{'s' if rounded != 1 else ''}"
-
-
-def simulated_remark(is_simulated: bool) -> str:
-    """Behind a command that replays a saved config."""
-    return "    # simulated: it fits no job of yours" if is_simulated else ""
 
 
 # -- NCCL's things

@@ -222,6 +222,11 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> str:
     return BY_NAME[name].read(os.environ if environ is None else environ)
 
 
+def is_simulated(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a job started in ``environ`` is one of virtual ranks."""
+    return read("LAGOM_CLOCK", environ) == "simulated"
+
+
 def config_named(environ: Mapping[str, str] | None = None) -> Path | None:
     """The saved config that LAGOM_CONFIG names; None if it is not set."""
     named = read("LAGOM_CONFIG", environ)

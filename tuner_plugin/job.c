@@ -77,6 +77,7 @@ static void describe_process(struct lagom_job *job, const struct lagom_init_info
     lagom_environment_digest(process->start_settings);
     lagom_gpu_name(process->gpu);
     process->traits = lagom_peer_access() ? LAGOM_TRAIT_PEER_ACCESS : 0;
+    process->traits |= job->settings.simulated_clock ? LAGOM_TRAIT_SIMULATED : 0;
     lagom_store_release(&process->knobs, knobs_of(info));
 }
 
@@ -114,7 +115,8 @@ static void fingerprint_here(const struct lagom_job *job, const struct lagom_ini
     *here = (struct lagom_fingerprint){.nccl_version = (uint32_t)job->caller.version,
                                        .ranks = info->ranks,
                                        .nodes = info->nodes,
-                                       .p2p = lagom_peer_access()};
+                                       .p2p = lagom_peer_access(),
+                                       .simulated = job->settings.simulated_clock};
     lagom_job_size(&here->ranks, &here->nodes);
     lagom_gpu_name(here->gpu);
 }

@@ -41,6 +41,9 @@ static bool differs(int64_t wanted, int64_t here)
 enum lagom_saved_config lagom_fingerprint_compare(const struct lagom_fingerprint *wanted,
                                                   const struct lagom_fingerprint *here, struct lagom_refusal *out)
 {
+    if (wanted->simulated && !here->simulated) { /* the other way round, a simulated job tries a real one's */
+        return other(LAGOM_SAVED_CONFIG_SIMULATED, "simulated", "real", out);
+    }
     if (differs(wanted->ranks, here->ranks)) {
         return other_count(LAGOM_SAVED_CONFIG_OTHER_RANKS, wanted->ranks, here->ranks, out);
     }
@@ -87,6 +90,9 @@ void lagom_refusal_text(enum lagom_saved_config cause, const struct lagom_refusa
     case LAGOM_SAVED_CONFIG_OTHER_SETTING:
         snprintf(out, room, "made with %s=%s, %s%s", refusal->setting, wanted,
                  here[0] != '\0' ? "here it is " : "which is not set here", here);
+        return;
+    case LAGOM_SAVED_CONFIG_SIMULATED:
+        snprintf(out, room, "made in a %s job, this job is %s", wanted, here);
         return;
     case LAGOM_SAVED_CONFIG_NONE:
     case LAGOM_SAVED_CONFIG_FITS:

@@ -70,10 +70,15 @@ static bool read_number(struct lagom_word word, uint32_t *out)
 
 /* ---- fingerprint ------------------------------------------------------------------------------------------------ */
 
+static bool read_yes_or_no(struct lagom_word word, uint32_t *out)
+{
+    return read_number(word, out) && *out <= 1;
+}
+
 static bool read_p2p(struct lagom_word word, int32_t *out)
 {
     uint32_t value;
-    if (!read_number(word, &value) || value > 1) {
+    if (!read_yes_or_no(word, &value)) {
         return false;
     }
     *out = (int32_t)value;
@@ -95,6 +100,9 @@ static bool store_fingerprint(struct lagom_fingerprint *print, struct lagom_word
     }
     if (lagom_word_is(key, "p2p")) {
         return read_p2p(value, &print->p2p);
+    }
+    if (lagom_word_is(key, "simulated")) {
+        return read_yes_or_no(value, &print->simulated);
     }
     return read_text(value, lagom_word_is(key, "gpu") ? print->gpu : ignored);
 }

@@ -6,6 +6,7 @@
  *   lagom-config 1
  *   fingerprint nccl 23007
  *   fingerprint ranks 8                      (world size; other keys: nodes, gpu "NVIDIA H200", p2p 0|1, torch …)
+ *   fingerprint simulated 1                  (found in a job without GPUs, such as a demo: for no real job)
  *   environment NCCL_MIN_NCHANNELS 32        (what the job must be started with: environment.h)
  *   communicator ranks=8 nodes=1 ordinal=0 name="default_pg"     (starts a section; name optional)
  *   site 0 allgather 436207616 algo=ring proto=simple nc=3 chunk=262144 nt=0
@@ -41,6 +42,7 @@ struct lagom_fingerprint {
     uint32_t nodes;
     int32_t p2p; /* -1 = not said */
     char gpu[LAGOM_NAME_BYTES];
+    uint32_t simulated; /* 1 = of a job whose GPUs are simulated */
 };
 
 struct lagom_config_file {

@@ -190,6 +190,7 @@ enum lagom_saved_config {
     LAGOM_SAVED_CONFIG_OTHER_GPU = 6,
     LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS = 7,
     LAGOM_SAVED_CONFIG_OTHER_SETTING = 8,
+    LAGOM_SAVED_CONFIG_SIMULATED = 9, /* made in a simulated job, and this one is real */
 };
 
 /* What a saved config was made for, and what is here; nothing is decided by it. Empty: unreadable, or not known here. */
@@ -250,6 +251,7 @@ enum lagom_knobs {
 
 enum lagom_traits {
     LAGOM_TRAIT_PEER_ACCESS = 1u << 0, /* GPUs may talk directly: NCCL_P2P_DISABLE is not set */
+    LAGOM_TRAIT_SIMULATED = 1u << 1,   /* a virtual rank: LAGOM_CLOCK=simulated */
 };
 
 enum lagom_capture {

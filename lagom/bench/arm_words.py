@@ -197,8 +197,8 @@ def _checked_rules(value: str) -> str:
 
 
 def _checked_config(value: str) -> Path:
-    from lagom.config_file import check_config
+    from lagom.config_file import refuse_simulated
 
     path = Path(value).absolute()
-    check_config(path)
+    refuse_simulated(path)
     return path

@@ -36,6 +36,7 @@ class RankStart:
     gpu: str
     peer_access: bool
     settings: bytes
+    simulated: bool = False  # a virtual rank
 
     @property
     def name(self) -> str:
@@ -134,7 +135,7 @@ class JobRegions:
                     self.last_new = time.monotonic()
                 self.starts[key] = RankStart(
                     ranks.get(process.index), process.pid, process.nccl_version, process.gpu, process.peer_access,
-                    process.start_settings,
+                    process.start_settings, process.simulated,
                 )  # fmt: skip
 
     @property

@@ -114,7 +114,7 @@ def fill_machine(run: RunRecord, regions: JobRegions) -> None:
     """Ranks, NCCL and GPU from the regions, if no controller has recorded them."""
     run.ranks, run.nodes, run.ranks_seen = regions.ranks, regions.nodes, len(regions.starts)
     if (first := next(iter(regions.starts.values()), None)) is not None:
-        run.peer_access = first.peer_access
+        run.peer_access, run.simulated = first.peer_access, first.simulated
         if not run.nccl:
             run.nccl, run.gpu = format_version(first.nccl_version), first.gpu
 

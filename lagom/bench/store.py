@@ -78,6 +78,7 @@ class RunRecord(BaseModel):
     nodes: int = 0
     ranks_seen: int = 0  # those whose start settings were compared
     peer_access: bool | None = None
+    simulated: bool = False  # a job of virtual ranks
     settings: StartSettings = Field(default_factory=dict)  # of a trial of `lagom tune`
     group: str = ""  # and their name
     stage: str = ""  # and why it was run

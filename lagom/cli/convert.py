@@ -202,9 +202,10 @@ def _take_rules(source: str, only: Topology | None) -> Taken:
 
 
 def _from_config(path: Path) -> tuple[list[RuleEntry], Picks]:
-    from lagom.config_file import load_config
+    from lagom.config_file import load_config, refuse_simulated
     from lagom.convert.source import of_sections, picks_beside
 
+    refuse_simulated(path)  # a CSV file could not say what it is
     saved = load_config(path)
     for name, value in saved.environment.items():
         _say(f"note: the saved config was measured with {name}={value}; set it yourself where the file is used")

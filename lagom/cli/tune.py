@@ -16,7 +16,7 @@ import typer
 from lagom.cli.common import say
 from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, show_tuned, told_how_to_go_on
 from lagom.errors import UsageError
-from lagom.format import format_count, simulated_remark
+from lagom.format import format_count
 
 if TYPE_CHECKING:
     from lagom.bench.request import Request
@@ -140,7 +140,7 @@ def _tune(
         raise typer.Exit(NOTHING)
     _say(shortest_text(request))
     plan, result = run_tune(request, aim, store, _say, DEMO_PROCESS_SECONDS if is_demo else None, used)
-    _finish(request, store, plan, result, is_demo=is_demo, as_json=as_json)
+    _finish(request, store, plan, result, as_json=as_json)
 
 
 def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
@@ -177,9 +177,7 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _finish(
-    request: Request, store: Store, plan: TunePlan, result: TuneResult, *, is_demo: bool, as_json: bool
-) -> None:
+def _finish(request: Request, store: Store, plan: TunePlan, result: TuneResult, *, as_json: bool) -> None:
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.tune_result import saved_config
 
@@ -187,11 +185,11 @@ def _finish(
     live = live_config(found_by(store.record.runs), request.folder)
     saved = saved_config(result, store.record.runs, request.metric, live)
     if saved is not None:
-        _write(request, saved, result, is_demo=is_demo)
+        _write(request, saved, result)
     raise typer.Exit(NOTHING if saved is None else FOUND)
 
 
-def _write(request: Request, saved: SavedConfig, result: TuneResult, *, is_demo: bool) -> None:
+def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE."""
     from lagom.config_file import save_config
     from lagom.environment import conf_file
@@ -199,18 +197,20 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult, *, is_demo:
     from lagom.launch.cached_config import keep_config
     from lagom.tune.tune_result import conf_text
 
+    is_simulated = saved.fingerprint.simulated
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
     save_config(saved, config, remark=result.text)
     if saved.environment and result.group is not None:
-        write_whole(conf, conf_text(saved.environment, conf_file(os.environ)))
+        write_whole(conf, conf_text(saved.environment, conf_file(os.environ), is_simulated=is_simulated))
         for remark in result.group.remarks(saved.fingerprint.ranks):
             _say(f"note: {remark}")
-        _say(f"written: {conf}, the start settings for NCCL_CONF_FILE")
+        _say(f"written: {conf}, the start settings{' of a simulated job' if is_simulated else ' for NCCL_CONF_FILE'}")
     _say(f"written: {config}")
     if kept := keep_config(request.command, config, os.environ, "lagom tune"):
         _say(kept)
+    clock = "LAGOM_CLOCK=simulated " if is_simulated else ""  # without it the saved config is refused
     command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"
-    _say(f"next: {command}{simulated_remark(is_demo)}", whole=True)
+    _say(f"next: {clock}{command}", whole=True)
 
 
 def _demo_limit(seconds: float) -> str:

@@ -80,6 +80,7 @@ class ConfigWriter:
             nodes=max(section.nodes for section in sections),
             gpu=first.gpu,
             p2p=first.peer_access,
+            simulated=first.simulated,
         )
         evidence = tuple({**found, "gpu": first.gpu} for _, found in entries if found is not None)
         saved = SavedConfig(fingerprint, sections, dict(environment), evidence)

@@ -73,6 +73,7 @@ class EventLog:
                 knobs=knob_words(process.knobs),
                 remark=process.remark,
                 environment=dict(environment),
+                simulated=process.simulated,
             )
         )
 

@@ -4,7 +4,7 @@
 It knows no more of lagom than its environment says, as a training job does: with NCCL_TUNER_PLUGIN set the virtual
 ranks load the plugin, without it they do not. So `lagom run` and `lagom bench` can be tried, and tested, without a GPU:
 
-    lagom run -- python -m lagom.demo.job --ranks 4 --layers 4
+    LAGOM_CLOCK=simulated lagom run -- python -m lagom.demo.job --ranks 4 --layers 4
 
 It runs until SIGTERM or ``--iterations``, and then prints each iteration's length on the simulated clock. What the
 ranks say on stderr, the plugin's remarks among it, comes out on this one's.

@@ -20,12 +20,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lagom.config_file import saved_in
 from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, write_named
-from lagom.journal import CommState, RunState, replay_command, verdict_of
+from lagom.journal import CommState, RunState
 from lagom.journal.reader import Tail
 from lagom.settings import log_folder
 from lagom.watch import Watcher
@@ -74,7 +73,7 @@ def run_demo(
         console.print(_log_line(log), markup=False, highlight=False, soft_wrap=True)
         return INTERRUPTED
     console.print(last_page(run_state))
-    for line in (_log_line(log), f"why:    lagom report {log}", *_replay(log, run_state)):
+    for line in (_log_line(log), f"why:    lagom report {shlex.quote(str(log))}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for difference in differences:
         console.print(f"two ranks differed: {difference}", markup=False)
@@ -86,13 +85,6 @@ def run_demo(
 
 def _log_line(log: Path) -> str:
     return f"log:    lagom log {shlex.quote(str(log))}"
-
-
-def _replay(log: Path, run: RunState) -> Iterator[str]:
-    """With the saved config, if the search found something faster."""
-    saved = shlex.quote(str(saved_in(log))) if saved_in(log).is_file() else ""
-    if command := replay_command(verdict_of(run), saved, is_simulated=True):
-        yield f"replay: {command}"
 
 
 def _opening(scene: Scene, log: Path) -> str:

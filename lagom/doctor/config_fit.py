@@ -13,6 +13,7 @@ from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences, find_gpu, with_conf_files
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
+from lagom.settings import is_simulated
 from lagom.wire.config_refusal import ConfigRefusal, refusal_of
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
@@ -55,6 +56,7 @@ def machine_refusal(wanted: Fingerprint, environ: Mapping[str, str], nccl: int) 
         nodes=wanted.nodes,
         gpu=find_gpu(),
         p2p=environ.get("NCCL_P2P_DISABLE", "0") in ("", "0"),
+        simulated=is_simulated(environ),
     )
     fields = ffi.new("struct lagom_refusal *")
     return refusal_of(library().lagom_fingerprint_compare(_struct(wanted), _struct(here), fields), fields)
@@ -64,5 +66,5 @@ def _struct(print_: Fingerprint) -> Any:
     struct = ffi.new("struct lagom_fingerprint *")
     struct.nccl_version, struct.ranks, struct.nodes = print_.nccl_version, print_.ranks, print_.nodes
     struct.p2p = -1 if print_.p2p is None else int(print_.p2p)
-    struct.gpu = print_.gpu.encode()[:63]
+    struct.gpu, struct.simulated = print_.gpu.encode()[:63], print_.simulated
     return struct

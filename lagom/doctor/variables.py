@@ -145,9 +145,9 @@ def _rules(text: str) -> None:
 
 
 def _config(name: str) -> None:
-    from lagom.config_file import check_config
+    from lagom.config_file import refuse_simulated
 
-    check_config(Path(name))
+    refuse_simulated(Path(name))
 
 
 def _folder(name: str) -> None:

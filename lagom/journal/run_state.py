@@ -51,7 +51,8 @@ class RunState:
 
     @property
     def is_simulated(self) -> bool:
-        return self.start is not None and self.start.simulated_clock
+        """Whether ranks or clock were virtual: what was found is of no real job."""
+        return (self.start is not None and self.start.simulated_clock) or any(rank.simulated for rank in self.ranks)
 
     @property
     def no_rank_joined(self) -> bool:

@@ -154,6 +154,7 @@ class RankJoined(Base):
     knobs: tuple[str, ...] = ()
     remark: str = ""
     environment: dict[str, str] = Field(default_factory=dict)  # lagom.environment.KNOWN; of the first rank only
+    simulated: bool = False  # a virtual rank
 
 
 class StartSettings(Base):

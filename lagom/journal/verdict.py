@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lagom.format import simulated_remark
 from lagom.journal.run_state import RunState
 from lagom.wire.config_refusal import ConfigRefusal
 
@@ -46,10 +45,9 @@ def refusal_of(run: RunState) -> ConfigRefusal | None:
 
 def replay_command(verdict: Verdict | None, config: str, *, is_simulated: bool) -> str:
     """The command that replays the saved config at ``config``, a path as a shell takes it. Empty where nothing is
-    proven: a job that was stopped before its proof, or pinned, leaves a saved config, too."""
-    if verdict != "improved" or not config:
-        return ""
-    return f"lagom run --config {config} -- CMD{simulated_remark(is_simulated)}"
+    proven: a job that was stopped before its proof, or pinned, leaves a saved config, too; and where it is simulated,
+    and so refused in a real job."""
+    return "" if verdict != "improved" or is_simulated or not config else f"lagom run --config {config} -- CMD"
 
 
 def _without_a_search(run: RunState) -> Verdict:

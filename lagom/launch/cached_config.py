@@ -20,7 +20,7 @@ from lagom.journal import RunState, Verdict, refusal_of, verdict_of
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launchers import starts_every_rank
 from lagom.launch.status_text import ROOM, paste, shorten
-from lagom.settings import cache_folder
+from lagom.settings import cache_folder, is_simulated
 from lagom.wire.config_refusal import ConfigRefusal
 
 FAILURES = (OSError, ValueError, LagomError)
@@ -149,6 +149,7 @@ def cached_here(environ: Mapping[str, str]) -> Iterator[str]:
         yield _one_line(error)
         return
     fitting = [config for config in found.configs if not config.entry.refused]
+    fitting = [config for config in fitting if is_simulated(config.entry.job.variables) <= is_simulated(environ)]
     for config in fitting[:MOST_NAMED]:
         yield shorten(f"tuned before in this folder: {shlex.join(config.entry.job.command)}")
         yield f'to use it on every rank: eval "$(lagom env --config {paste(config.path)})"'

@@ -19,7 +19,7 @@ from lagom.journal import LOG_NAME
 from lagom.journal.log_status import write_death, write_end
 from lagom.launch.job_plan import JobPlan
 from lagom.launch.supervise import Mask
-from lagom.settings import read, split_rules
+from lagom.settings import is_simulated, read, split_rules
 from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import controller_environment, controller_program
 from lagom.wire.region import unlink_if_unheld
@@ -100,7 +100,7 @@ def build_command_line(plan: JobPlan, key: str) -> list[str]:
     line = [*controller_program(), "--job-key", key, "--job", plan.job]
     line += ["--launcher", str(os.getpid())]
     line += ["--dir", str(plan.folder), "--mode", "tune", "--strategy", read("LAGOM_STRATEGY")]
-    if read("LAGOM_CLOCK") == "simulated":  # a job of virtual ranks
+    if is_simulated():
         line += ["--clock", "simulated"]
     for rule in split_rules(read("LAGOM_SET")):
         line += ["--set", rule]

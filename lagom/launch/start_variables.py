@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom import headroom
-from lagom.config_file import Fingerprint, SavedConfig, load_config
+from lagom.config_file import Fingerprint, SavedConfig, load_config, refuse_simulated
 from lagom.doctor.config_fit import machine_refusal
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences, with_conf_files
@@ -37,6 +37,8 @@ def choose_start(
 
     ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
     """
+    if config is not None:
+        refuse_simulated(config, environ)
     environ = with_conf_files(environ)
     saved = SavedConfig(Fingerprint(), ()) if config is None else load_config(config)
     room = headroom.parse(saved.environment.get(headroom.VARIABLE, ""))

@@ -34,6 +34,7 @@ def build_config_report(path: Path, environ: Mapping[str, str] | None = None) ->
     return RunReport(
         source=str(path),
         kind="config",
+        is_simulated=saved.fingerprint.simulated,
         start=_started(saved.evidence),
         facts=_facts(saved.fingerprint, saved.evidence),
         communicators=tuple(parts),

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from lagom.config_file import saved_in
 from lagom.format import (
+    SIMULATED,
     format_bytes,
     format_config,
     format_count,
@@ -89,7 +90,10 @@ def _advice(advices: Advices | None, folder: Path | None) -> Iterator[Line]:
 
 
 def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
-    """The first lines: whether a saved config fits here, the result of the search, the settings for the next start."""
+    """The first lines: that it is simulated, whether a saved config fits here, the result of the search, the settings
+    for the next start."""
+    if report.is_simulated:
+        yield 0, Text(SIMULATED, style="yellow")
     yield from _fit(report)
     if report.start:
         yield 0, Text(report.start, style="bold")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagom.files import own_file
-from lagom.format import describe_interval, format_percent, format_time
+from lagom.format import SIMULATED, describe_interval, format_percent, format_time
 from lagom.journal import CommState, PlanPublished, RunState, SiteChange, Step, describe_pinned, describe_stopped
 from lagom.report import from_config, page, style, tuning_figures, tuning_kernels
 from lagom.report.tuning_kernels import OverlapChange, Patterns
@@ -107,11 +107,20 @@ def describe_no_search(run: RunState) -> str:
 
 
 def answers(run: RunState) -> list[str]:
-    """The result for each communicator, a sentence or two each."""
+    """That it is simulated, if it is; then the result for each communicator, a sentence or two each."""
     named = len(run.comms) > 1
     saved = run.start.config if run.start is not None else ""
     found = [(f"{comm.name}: " if named else "") + describe_communicator(comm, saved) for comm in run.comms.values()]
-    return found or [describe_no_search(run)]
+    return _as_simulated(run, found or [describe_no_search(run)])
+
+
+def _as_simulated(run: RunState, sentences: list[str]) -> list[str]:
+    return [SIMULATED, *sentences] if run.is_simulated else sentences
+
+
+def _above_parts(run: RunState) -> list[str]:
+    """What stands on the page before its parts, each of which has its own result."""
+    return _as_simulated(run, []) if run.searched else answers(run)
 
 
 def write_page(
@@ -133,8 +142,8 @@ def write_page(
         said += [kept.remark] if kept.remark else []
         whole = recorded if recorded is not None and recorded.communicator == search.index else None
         parts.append(_part(search, folder, written, whole or kept.overlap, kept.patterns))
-    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "answers": answers(run)}
-    values |= {"remarks": said}
+    values: dict[str, Any] = {"source": _source(run, source), "parts": parts}
+    values |= {"remarks": said, "answers": _above_parts(run)}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(page_file, text)
     _remove(set(before).difference(written))

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom.bench.store import BenchRecord
+from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import every_time
 from lagom.tune.estimate import estimate_speedup
@@ -25,6 +26,8 @@ from lagom.tune.tune_result import TuneResult, tried_of
 
 def print_result(plan: TunePlan, record: BenchRecord, result: TuneResult, console: Console) -> None:
     """The verdict, then the table that it comes from."""
+    if any(run.simulated for run in record.runs):
+        console.print(SIMULATED, style="yellow", highlight=False, soft_wrap=True)
     console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
     tried = tried_of(record.runs, record.higher_is_better)
     console.print(table_of(plan, tried, measured_by(record)))

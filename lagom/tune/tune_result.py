@@ -12,6 +12,7 @@ from typing import Any, Literal
 from lagom.bench.store import BenchRecord, RunRecord
 from lagom.config_file import Fingerprint, SavedConfig
 from lagom.environment import read_conf
+from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import times_of
 from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
@@ -107,6 +108,7 @@ def saved_config(
         nodes=last.nodes,
         gpu=last.gpu,
         p2p=last.peer_access,
+        simulated=last.simulated,
     )
     evidence: dict[str, Any] = {
         "lagom": __version__, "start": dict(result.group.settings), "speedup": result.speedup.value,
@@ -142,11 +144,12 @@ class PlainNccl:
         return f"plain NCCL here means: {', '.join(parts)}" if parts else "plain NCCL: no NCCL_ variable is set"
 
 
-def conf_text(settings: Mapping[str, str], hidden: Path) -> str:
+def conf_text(settings: Mapping[str, str], hidden: Path, *, is_simulated: bool = False) -> str:
     """A file for NCCL_CONF_FILE. It hides another one (``lagom.environment.conf_file``), whose lines are therefore kept
     in front."""
     lines = [f"{name}={value}" for name, value in {**read_conf(hidden), **settings}.items()]
-    return "\n".join(["# written by lagom tune; export NCCL_CONF_FILE=this file", *lines]) + "\n"
+    head = SIMULATED if is_simulated else "written by lagom tune; export NCCL_CONF_FILE=this file"
+    return "\n".join([f"# {head}", *lines]) + "\n"
 
 
 def as_json(plan: TunePlan, record: BenchRecord, result: TuneResult) -> dict[str, Any]:
@@ -154,6 +157,7 @@ def as_json(plan: TunePlan, record: BenchRecord, result: TuneResult) -> dict[str
     settings over that without, beyond what each does alone."""
     tried = tried_of(record.runs, record.higher_is_better)
     return {
+        "simulated": any(run.simulated for run in record.runs),
         "verdict": result.verdict,
         "text": result.text,
         "settings": {} if result.group is None else dict(result.group.settings),

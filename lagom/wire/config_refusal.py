@@ -11,8 +11,9 @@ from lagom.wire.layout import ffi
 from lagom.wire.library import library
 
 #: ``unreadable``: the file, and what is wrong is only in a sentence. ``ranks`` to ``setting``: of another job, NCCL,
-#: GPU or environment. ``rank``: not every rank was started with its start settings. ``program``: the calls are others.
-Cause = Literal["unreadable", "ranks", "nodes", "nccl", "gpu", "peer_access", "setting", "rank", "program"]
+#: GPU or environment. ``simulated``: of a simulated job. ``rank``: not every rank was started with its start settings.
+#: ``program``: the calls are others.
+Cause = Literal["unreadable", "ranks", "nodes", "nccl", "gpu", "peer_access", "setting", "simulated", "rank", "program"]
 #: What only the launcher can see.
 _OF_SEVERAL_RANKS = {
     "rank": "not every rank was started with its settings",

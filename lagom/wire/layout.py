@@ -132,11 +132,11 @@ enum lagom_knobs {
     LAGOM_KNOB_CHANNELS = 1, LAGOM_KNOB_ALGORITHM = 2, LAGOM_KNOB_CHUNK = 4, LAGOM_KNOB_THREADS = 8,
     LAGOM_KNOB_ONLINE = 16
 };
-enum lagom_traits { LAGOM_TRAIT_PEER_ACCESS = 1 };
+enum lagom_traits { LAGOM_TRAIT_PEER_ACCESS = 1, LAGOM_TRAIT_SIMULATED = 2 };
 enum lagom_saved_config {
     LAGOM_SAVED_CONFIG_NONE, LAGOM_SAVED_CONFIG_FITS, LAGOM_SAVED_CONFIG_UNREADABLE, LAGOM_SAVED_CONFIG_OTHER_RANKS,
     LAGOM_SAVED_CONFIG_OTHER_NODES, LAGOM_SAVED_CONFIG_OTHER_NCCL, LAGOM_SAVED_CONFIG_OTHER_GPU,
-    LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS, LAGOM_SAVED_CONFIG_OTHER_SETTING
+    LAGOM_SAVED_CONFIG_OTHER_PEER_ACCESS, LAGOM_SAVED_CONFIG_OTHER_SETTING, LAGOM_SAVED_CONFIG_SIMULATED
 };
 enum lagom_capture { LAGOM_CAPTURE_CALLS = 1, LAGOM_CAPTURE_ITERATION = 2, LAGOM_CAPTURE_KERNELS = 4 };
 enum lagom_call_flags {
@@ -201,7 +201,9 @@ int lagom_region_remove_stale(const char *path);
 bool lagom_region_retire(struct lagom_mapping *mapping);
 
 int lagom_job_key(char *out, uint64_t first_comm_id);
-struct lagom_fingerprint { uint32_t nccl_version; uint32_t ranks; uint32_t nodes; int32_t p2p; char gpu[64]; };
+struct lagom_fingerprint {
+    uint32_t nccl_version; uint32_t ranks; uint32_t nodes; int32_t p2p; char gpu[64]; uint32_t simulated;
+};
 struct lagom_environment { char name[64]; char value[64]; };
 struct lagom_config_section {
     uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64]; struct lagom_plan content;

@@ -41,6 +41,7 @@ class ProcessView:
     timeline_records: int
     timeline_lost: int
     peer_access: bool = True  # GPUs may talk directly
+    simulated: bool = False  # a virtual rank
     refusal: ConfigRefusal | None = None  # of the saved config that the job was given
     start_settings: bytes = b""  # digests of the variables of lagom.start.VARIABLES, 0 = not set
     timeline_remark: str = ""  # why no kernels are recorded
@@ -163,6 +164,7 @@ def _process_view(index: int, entry: Any) -> ProcessView:
         entry.timeline_records,
         entry.timeline_lost,
         bool(entry.traits & library().LAGOM_TRAIT_PEER_ACCESS),
+        bool(entry.traits & library().LAGOM_TRAIT_SIMULATED),
         refusal_of(entry.saved_config, entry.refusal),
         bytes(ffi.buffer(entry.start_settings)),
         read_text(entry.timeline_remark),

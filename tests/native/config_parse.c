@@ -11,6 +11,7 @@ static const char *const whole = "# made by hand\n"
                                  "fingerprint ranks 8   # a remark\n"
                                  "fingerprint nodes 1\n"
                                  "fingerprint p2p 0\n"
+                                 "fingerprint simulated 1\n"
                                  "fingerprint gpu \"NVIDIA H200\"\n"
                                  "fingerprint torch 2.13.0\n"
                                  "\n"
@@ -41,6 +42,7 @@ static void the_whole_format_is_read(void)
     CHECK_EQUAL(parse(whole), 0);
     const struct lagom_fingerprint *print = &config.fingerprint;
     CHECK(print->nccl_version == 23007 && print->ranks == 8 && print->nodes == 1 && print->p2p == 0);
+    CHECK_EQUAL(print->simulated, 1);
     CHECK(strcmp(print->gpu, "NVIDIA H200") == 0);
     CHECK_EQUAL(config.section_count, 2);
     const struct lagom_config_section *section = &config.sections[0];
@@ -116,6 +118,8 @@ static void the_fingerprint(void)
     check_refused(2, TITLE "fingerprint ranks\n", "a key and a value");
     check_refused(2, TITLE "fingerprint ranks eight\n", "no value");
     check_refused(2, TITLE "fingerprint p2p 2\n", "no value");
+    check_refused(2, TITLE "fingerprint simulated 2\n", "no value");
+    check_refused(2, TITLE "fingerprint simulated yes\n", "no value");
     check_refused(2, TITLE "fingerprint nccl 99999999999\n", "no value");
     check_refused(2, TITLE "fingerprint ranks 8 9\n", "too many");
     check_refused(2, TITLE "fingerprint gpu \"a\"b\"\n", "no value");
@@ -298,6 +302,12 @@ static void what_does_not_fit_is_said(void)
 {
     struct lagom_fingerprint here = {.nccl_version = 23007, .ranks = 8, .nodes = 1, .p2p = 0, .gpu = "NVIDIA H200"};
     CHECK_EQUAL(parse(whole), 0);
+    expect_refused(&here, LAGOM_SAVED_CONFIG_SIMULATED, "made in a simulated job, this job is real");
+    here.simulated = 1;
+    expect_refused(&here, LAGOM_SAVED_CONFIG_FITS, "");
+    here.simulated = config.fingerprint.simulated = 0;
+    expect_refused(&here, LAGOM_SAVED_CONFIG_FITS, "");
+    here.simulated = 1; /* which may try a real one's */
     expect_refused(&here, LAGOM_SAVED_CONFIG_FITS, "");
     here.p2p = -1; /* not known here: not compared */
     expect_refused(&here, LAGOM_SAVED_CONFIG_FITS, "");

@@ -222,6 +222,13 @@ static void without_peer_access(void)
     refused("replay", "peer access", false);
 }
 
+static void of_a_simulated_job(void)
+{
+    write_config("lagom-config 1\nfingerprint simulated 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+                  "rule allgather 0 - nc=3\nend\n");
+    refused("replay", "made in a simulated job, this job is real; NCCL chooses", false);
+}
+
 /* It goes on to tune: it keeps its place for a controller, stock until then. */
 static void replay_or_tune_with_a_config_that_does_not_fit(void)
 {
@@ -299,6 +306,7 @@ int main(void)
     failures += RUN(another_number_of_ranks);
     failures += RUN(another_gpu);
     failures += RUN(without_peer_access);
+    failures += RUN(of_a_simulated_job);
     failures += RUN(replay_or_tune_with_a_config_that_does_not_fit) + RUN(auto_never_tunes_instead);
     failures += RUN(replay_or_tune_without_a_controller);
     failures += RUN(no_section_for_this_communicator);

@@ -106,7 +106,7 @@ def runs_in(place: Path) -> list[RunRecord]:
 @pytest.mark.slow
 def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_job_with_them(tmp_path: Path) -> None:
     """Named with --config, and out of the cache, where `lagom tune` has put it."""
-    cache = {"LAGOM_CACHE": str(tmp_path / "cache")}
+    cache = {"LAGOM_CACHE": str(tmp_path / "cache"), "LAGOM_CLOCK": "simulated"}
     done = tune(tmp_path, "--demo", "--budget", "20s", "--json", **cache)
     assert "simulated" in done.stderr
     result = json.loads(done.stdout)
@@ -118,8 +118,10 @@ def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_jo
     out = tmp_path / "out"
     assert load_config(out / "config.lagom").environment == settings
     assert read_conf(out / "nccl.conf") == settings
-    assert done.stderr.rstrip().endswith("# simulated: it fits no job of yours"), "the next command"
     assert "the config is kept: the next start of this job replays it" in done.stderr
+    assert result["simulated"]
+    assert (out / "nccl.conf").read_text().startswith("# Simulated: ")
+    assert "next: LAGOM_CLOCK=simulated lagom run --config out/config.lagom -- " in done.stderr
     for options, plan in (
         (("--config", "out/config.lagom"), "saved config"),
         ((), "config cached by lagom tune on 20"),

@@ -67,7 +67,7 @@ def test_known_variables_keep_the_tables_order_and_what_fits() -> None:
     assert list(found.items()) == [("LAGOM_HEADROOM", "32:24"), ("NCCL_BUFFSIZE", "1")]
 
 
-FINGERPRINT = Fingerprint(nccl_version=23007, ranks=16, nodes=2, gpu="NVIDIA H200", p2p=False)
+FINGERPRINT = Fingerprint(nccl_version=23007, ranks=16, nodes=2, gpu="NVIDIA H200", p2p=False, simulated=True)
 CALLS = ((Function.ALL_GATHER, 1 << 20), (Function.ALL_GATHER, 1 << 20), (Function.REDUCE_SCATTER, 3 << 20))
 CONFIGS = (
     CommConfig(Algorithm.RING, Protocol.SIMPLE, 3, None, 300_000),

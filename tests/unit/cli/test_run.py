@@ -194,6 +194,41 @@ def test_bad_input_is_refused_before_anything_is_changed(
     assert_nothing_left(place)
 
 
+SIMULATED_CONFIG = """lagom-config 1
+fingerprint simulated 1
+environment NCCL_SOCKET_NTHREADS "4"
+communicator ranks=2 nodes=1 ordinal=0
+rule allgather 1M - nc=4
+end
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        (["run", "--config", "demo.lagom", "--", "touch", "ran"], {}),
+        (["run", "--config", "demo.lagom", "--or-tune", "--", "touch", "ran"], {}),
+        (["run", "--", "touch", "ran"], {"LAGOM_CONFIG": "demo.lagom"}),
+        (["env", "--config", "demo.lagom"], {}),
+        (["bench", "--arms", "replay=demo.lagom", "--", "touch", "ran"], {}),
+        (["convert", "demo.lagom", "rules.csv"], {}),
+    ],
+)
+def test_the_config_of_a_simulated_job_is_refused_before_anything_is_set(
+    place: Path, arguments: list[str], more: dict[str, str]
+) -> None:
+    (place / "demo.lagom").write_text(SIMULATED_CONFIG)
+    before = set(place.iterdir())
+    done = lagom(*arguments, cwd=place, env=environment(place, **more))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("lagom: the saved config ")
+    assert "demo.lagom is refused: made in a simulated job, this job is real; `lagom run -- CMD` tunes" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert set(place.iterdir()) == before
+    simulated = lagom("env", "--config", "demo.lagom", cwd=place, env=environment(place, LAGOM_CLOCK="simulated"))
+    assert "NCCL_SOCKET_NTHREADS=4" in simulated.stdout
+
+
 def test_mode_off_starts_no_controller(place: Path) -> None:
     code, out, err = finish(start(place, "--mode", "off", "--", "sh", "-c", "echo $LAGOM_MODE $LAGOM_CONTROLLER"))
     assert (code, out) == (0, "off none\n")

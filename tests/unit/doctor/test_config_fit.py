@@ -16,3 +16,11 @@ def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "made for NCCL 2.30.7, this job runs NCCL 2.28.9" in config_fit.fit(file, wanted, {}, nccl=22809).refusal
     assert config_fit.fit(file, wanted, {}, nccl=23007).refusal == ""
     assert config_fit.fit(file, wanted, {}, nccl=0).unknown == ("the NCCL it loads",)
+
+
+def test_what_a_simulated_job_found_fits_a_simulated_job_alone(tmp_path: Path) -> None:
+    wanted = Fingerprint(simulated=True)
+    file = tmp_path / "p.lagom"
+    save_config(SavedConfig(wanted, (Section(8, 1, 0),)), file)
+    assert config_fit.fit(file, wanted, {}).refusal == "made in a simulated job, this job is real"
+    assert config_fit.fit(file, wanted, {"LAGOM_CLOCK": "simulated"}).refusal == ""

@@ -71,6 +71,20 @@ def test_a_file_of_variables_makes_another_job_as_the_environment_does(
     assert find(environ, **named).config is None
 
 
+def test_what_a_simulated_job_found_is_kept_for_simulated_jobs_alone(environ: dict[str, str], tmp_path: Path) -> None:
+    file_of(environ).unlink()
+    simulated = {"LAGOM_CLOCK": "simulated"}
+    (tmp_path / "config.lagom").write_text(CONFIG.replace("fingerprint", "fingerprint simulated 1\nfingerprint", 1))
+    said = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune")
+    assert said.startswith("the config is not kept for the next start: ")
+    said = keep_config(COMMAND, tmp_path / "config.lagom", environ | simulated, "lagom tune")
+    assert said.startswith("the config is kept: ")
+    assert find(environ).config is None
+    assert find(environ, **simulated).config is not None
+    assert list(cached_here(environ)) == [], "`lagom env` would refuse it"
+    assert list(cached_here(environ | simulated)) != []
+
+
 def test_what_belongs_to_no_start_is_left_alone(environ: dict[str, str]) -> None:
     assert find(environ, LAGOM_CACHE="off") is NO_CACHE
     assert find(environ, LAGOM_CACHE="") is NO_CACHE

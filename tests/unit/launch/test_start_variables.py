@@ -138,6 +138,15 @@ def test_what_a_saved_config_asks_for_is_set_and_said(tmp_path: Path) -> None:
     assert "NCCL_BUFFSIZE=1" in start.remarks[0]
 
 
+def test_what_a_simulated_job_found_is_set_in_a_simulated_job_alone(tmp_path: Path) -> None:
+    file = tmp_path / "p"
+    saved = SavedConfig(Fingerprint(simulated=True), (Section(8, 1, 0),), environment={"NCCL_BUFFSIZE": "1"})
+    save_config(saved, file)
+    refused("p is refused: made in a simulated job, this job is real; `lagom run -- CMD` tunes", "", None, file)
+    start = choose_start("", None, file, {"LAGOM_CLOCK": "simulated"}, JOB)
+    assert start.variables == {"NCCL_BUFFSIZE": "1"}
+
+
 def test_the_users_value_wins_over_a_saved_configs(tmp_path: Path) -> None:
     start = choose_start("", None, config(tmp_path, {"NCCL_BUFFSIZE": "1"}), {"NCCL_BUFFSIZE": "2"}, JOB)
     assert start.variables == {}

@@ -59,7 +59,7 @@ PINNED = (
     ("verdict", "more", "is_simulated", "following"),
     [
         ("improved", (), False, "lagom run --config log/config.lagom -- train"),
-        ("improved", (), True, "lagom run --config log/config.lagom -- train    # simulated: it fits no job of yours"),
+        ("improved", (), True, "lagom report log"),  # a simulated one is refused
         ("stopped", (), False, "lagom report log"),
         ("cut_short", (), False, "lagom report log"),
         ("improved", PINNED, False, "lagom report log"),

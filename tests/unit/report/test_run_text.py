@@ -19,13 +19,16 @@ from lagom import journal
 from lagom.cli.main import app
 from lagom.cli.report import is_config
 from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
+from lagom.format import SIMULATED
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.journal.writer import Journal
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.report import from_log as log
 from lagom.report import run_text as show
+from lagom.report.read_run import read_run
 from lagom.report.run_model import RunReport
+from lagom.report.tuning_report import write_page
 from lagom.search.moves import SearchMove
 from lagom.wire.plan import NO_LIMIT, Rule
 
@@ -331,7 +334,7 @@ def test_only_a_proven_config_is_the_next_command(tmp_path: Path, verdict: str, 
         assert ("lagom run --config" in output) == shown, output
 
 
-def test_the_next_command_of_a_simulated_run_says_that_it_was_simulated(tmp_path: Path) -> None:
+def test_a_simulated_run_is_said_to_be_one_before_anything_else_and_gives_no_command(tmp_path: Path) -> None:
     saved = config(tmp_path, Fingerprint(ranks=8)).rename(tmp_path / "config.lagom")
     start = journal.JobStart(job="demo", mode="tune", simulated_clock=True)
     with Journal(tmp_path) as written:
@@ -339,7 +342,18 @@ def test_the_next_command_of_a_simulated_run_says_that_it_was_simulated(tmp_path
             written.write(event)
     for command in ("report", "log"):
         output = CliRunner().invoke(app, [command, str(tmp_path)]).output
-        assert "-- CMD    # simulated: it fits no job of yours" in output
+        assert output.startswith(SIMULATED), output
+        assert "lagom run --config" not in output, "which would be refused"
+    write_page(read_run(tmp_path).state, tmp_path / "page.html", "here")
+    page = (tmp_path / "page.html").read_text()
+    assert page.index(f'<p class="answer">{SIMULATED}</p>') == page.index('<p class="answer">')
+
+
+def test_the_config_of_a_simulated_job_is_said_to_be_one_before_anything_else(tmp_path: Path) -> None:
+    code, text = run(str(config(tmp_path, Fingerprint(ranks=8, simulated=True))))
+    assert code == 1
+    assert text.splitlines()[:2] == [SIMULATED, "Here it would be refused: made in a simulated job, this job is real"]
+    assert "fits this machine" not in text
 
 
 def test_every_ratio_is_over_plain_nccl_and_one_over_the_incumbent_says_so() -> None:

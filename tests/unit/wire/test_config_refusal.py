@@ -20,6 +20,7 @@ CONSTANTS = {
     "gpu": "OTHER_GPU",
     "peer_access": "OTHER_PEER_ACCESS",
     "setting": "OTHER_SETTING",
+    "simulated": "SIMULATED",
 }
 
 
@@ -33,7 +34,7 @@ def test_every_cause_of_the_plugin_is_one_of_ours(cause: str, name: str) -> None
 def test_what_is_no_refusal_is_none_and_garbage_is_none() -> None:
     fields = ffi.new("struct lagom_refusal *", {"wanted": b"\xff" * 64})
     states = library()
-    for state in (states.LAGOM_SAVED_CONFIG_NONE, states.LAGOM_SAVED_CONFIG_FITS, 9, 0xFFFFFFFF):
+    for state in (states.LAGOM_SAVED_CONFIG_NONE, states.LAGOM_SAVED_CONFIG_FITS, 10, 0xFFFFFFFF):
         assert refusal_of(state, fields) is None
     refusal = refusal_of(states.LAGOM_SAVED_CONFIG_OTHER_GPU, fields)
     assert refusal is not None
