@@ -21,9 +21,9 @@ from lagom.format import format_count
 if TYPE_CHECKING:
     from lagom.bench.request import Request
     from lagom.bench.store import Store, TuneRecord
-    from lagom.config_file import SavedConfig
     from lagom.start import Transport
-    from lagom.tune import TunePlan, TuneResult
+    from lagom.tune import TuneResult
+    from lagom.tune.more_time import MoreTime
     from lagom.tune.tune_result import PlainNccl
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
@@ -120,7 +120,7 @@ def _tune(
 ) -> None:
     from lagom.config_cache import PLACEHOLDER
     from lagom.tune import run_tune
-    from lagom.tune.course import plain_nccl, shortest_text
+    from lagom.tune.course import kept_text, needs_more_time, plain_nccl, shortest_text
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
@@ -139,8 +139,19 @@ def _tune(
         )
         raise typer.Exit(NOTHING)
     _say(shortest_text(request))
-    plan, result = run_tune(request, aim, store, _say, DEMO_PROCESS_SECONDS if is_demo else None, used)
-    _finish(request, store, plan, result, as_json=as_json)
+    if kept := kept_text(store.record.runs):
+        _say(kept)
+    simulated = DEMO_PROCESS_SECONDS if is_demo else None
+    plan, result = run_tune(request, aim, store, _say, simulated, used)
+    show_tuned(plan, store.record, result, as_json=as_json)
+    if not _write(request, store, result):
+        _say_what_it_needs(needs_more_time(request, plan, store.record, result, simulated), is_demo=is_demo)
+        raise typer.Exit(NOTHING)
+
+
+def _say_what_it_needs(more: MoreTime | None, *, is_demo: bool) -> None:
+    if more is not None and not (is_demo and more.budget > DEMO_SECONDS):
+        _say(f"next: {more.text}")
 
 
 def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
@@ -177,26 +188,18 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _finish(request: Request, store: Store, plan: TunePlan, result: TuneResult, *, as_json: bool) -> None:
-    from lagom.tune.live_search import found_by, live_config
-    from lagom.tune.tune_result import saved_config
-
-    show_tuned(plan, store.record, result, as_json=as_json)
-    live = live_config(found_by(store.record.runs), request.folder)
-    saved = saved_config(result, store.record.runs, request.metric, live)
-    if saved is not None:
-        _write(request, saved, result)
-    raise typer.Exit(NOTHING if saved is None else FOUND)
-
-
-def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
-    """The saved config, and the start settings in a file for NCCL_CONF_FILE."""
+def _write(request: Request, store: Store, result: TuneResult) -> bool:
+    """The saved config, and the start settings in a file for NCCL_CONF_FILE; whether there is anything to write."""
     from lagom.config_file import save_config
     from lagom.environment import conf_file
     from lagom.files import write_whole
     from lagom.launch.cached_config import keep_config
-    from lagom.tune.tune_result import conf_text
+    from lagom.tune.live_search import found_by, live_config
+    from lagom.tune.tune_result import conf_text, saved_config
 
+    live = live_config(found_by(store.record.runs), request.folder)
+    if (saved := saved_config(result, store.record.runs, request.metric, live)) is None:
+        return False
     is_simulated = saved.fingerprint.simulated
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
     save_config(saved, config, remark=result.text)
@@ -211,6 +214,7 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     clock = "LAGOM_CLOCK=simulated " if is_simulated else ""  # without it the saved config is refused
     command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"
     _say(f"next: {clock}{command}", whole=True)
+    return True
 
 
 def _demo_limit(seconds: float) -> str:

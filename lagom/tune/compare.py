@@ -7,10 +7,11 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lagom.start import StartGroup
-from lagom.tune.estimate import estimate_speedup
-from lagom.tune.stages import PLAIN, Stage, Tried, TunePlan
+from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
+from lagom.tune.stages import PLAIN, STAGES, Stage, Tried, TunePlan
 
 #: After so many processes of a group that gave nothing it is left out.
 ATTEMPTS = 2
@@ -61,9 +62,28 @@ def times_of(tried: Sequence[Tried], group: StartGroup, stage: Stage, rounds: in
     return [one.time for one in mine if one.time is not None and (rounds is None or one.round < rounds)]
 
 
-def every_time(tried: Sequence[Tried], group: StartGroup) -> list[float]:
-    """What a group's processes gave in all stages together."""
-    return [one.time for one in tried if one.group == group.name and one.time is not None]
+@dataclass(frozen=True, slots=True)
+class DecidingRuns:
+    """What a group is judged by: times of its processes and of plain NCCL's in one ``stage``, empty if it has none."""
+
+    stage: str = ""
+    plain: tuple[float, ...] = ()
+    own: tuple[float, ...] = ()
+
+    @property
+    def speedup(self) -> SpeedupEstimate | None:
+        return estimate_speedup(self.plain, self.own)
+
+
+def deciding_runs(tried: Sequence[Tried], group: StartGroup) -> DecidingRuns:
+    """The last stage of a group that gives an interval, or else anything. No other: by the processes that chose it the
+    best of many looks better than it is, and those that confirm it would be a second verdict beside the first."""
+    stages = [
+        DecidingRuns(stage, tuple(times_of(tried, PLAIN, stage)), tuple(times_of(tried, group, stage)))
+        for stage in reversed(STAGES)
+    ]
+    known = [runs for runs in stages if runs.own]
+    return next((runs for runs in known if runs.speedup is not None), next(iter(known), DecidingRuns()))
 
 
 def clearly_slower(plan: TunePlan, tried: Sequence[Tried], rounds: int) -> set[str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +14,13 @@ from lagom.bench.job_regions import SPAN_SECONDS
 from lagom.bench.request import Request
 from lagom.bench.runner import run_task
 from lagom.bench.schedule import Task
-from lagom.bench.store import RunRecord, Store, TuneRecord
+from lagom.bench.store import BenchRecord, RunRecord, Store, TuneRecord
 from lagom.environment import conf_files, read_conf
-from lagom.format import format_elapsed
+from lagom.format import format_count, format_elapsed
 from lagom.start import StartGroup, decided_by
-from lagom.tune.compare import ATTEMPTS, every_time, is_lost
-from lagom.tune.estimate import estimate_speedup
+from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
 from lagom.tune.live_search import search_while_running
+from lagom.tune.more_time import MoreTime, more_time
 from lagom.tune.numbering import numbered
 from lagom.tune.stages import PLAIN, STAGES, Tried, TunePlan, TuneTrial, plan_for
 from lagom.tune.trials import best_so_far, left, next_trial, rounds
@@ -98,7 +97,7 @@ class _Clock:
         kind = "simulated time" if self.simulated else "time"
         what = f"{kind} limit reached, processes left: {len(list(waiting))}"
         if self.limit < needed:
-            return f"{what}; the next one needs at least {needed:.0f} s: use --budget {math.ceil(needed)} or more."
+            return f"{what}; the next one needs at least {needed:.0f} s."
         return f"{what}; the same command continues."
 
 
@@ -146,6 +145,31 @@ def run_tune(
         start = result.group if result.verdict == "improved" else None
         search_while_running(request, start, store, time_left, say)
     return plan, result
+
+
+def needs_more_time(
+    request: Request, plan: TunePlan, record: BenchRecord, result: TuneResult, simulated: float | None = None
+) -> MoreTime | None:
+    """Of a search that ended without an answer, where more processes may give one. ``simulated``: seconds, as for
+    :func:`run_tune`."""
+    runs, aim = record.runs, record.tune
+    is_open = result.verdict in ("unfinished", "nothing_resolved") and not _why_not(runs, runs)
+    if aim is None or request.budget is None or not is_open:
+        return None
+    seconds = _Clock(request.budget, simulated, len(runs), 0.0).seconds_each(runs), simulated or _seconds(runs)
+    tried = tried_of(runs, request.higher_is_better)
+    return more_time(plan, tried, groups_of(aim), aim.factors, seconds, request.budget, aim.look_seconds)
+
+
+def kept_text(runs: Sequence[RunRecord]) -> str:
+    """What an earlier call has measured; empty where that is nothing."""
+    kept = [run for run in runs if run.stage]
+    groups = {run.group for run in kept if run.stage != "design"}
+    designed = sum(run.stage == "design" and run.group not in groups for run in kept)
+    clauses = [f"{format_count(len(kept) - designed, 'process', 'processes')} of {format_count(len(groups), 'group')}"]
+    clauses += [f"{designed} that screen other variables"] if designed else []
+    alone = ", plain NCCL among them" if PLAIN.name in groups else ""
+    return f"continued: kept {' and '.join(clauses if groups else clauses[1:])}{alone}." if kept else ""
 
 
 def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
@@ -232,5 +256,5 @@ def _progress(
     yield f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}: {gave} ({rest})"
     best = best_so_far(plan, tried)
     if best is not None and (best != before or trial.group == best):
-        speedup = estimate_speedup(every_time(tried, PLAIN), every_time(tried, best))
+        speedup = deciding_runs(tried, best).speedup
         yield f"  best so far: {best.name}{'' if speedup is None else f', {speedup.text} over plain NCCL'}"

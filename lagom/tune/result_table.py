@@ -15,8 +15,7 @@ from rich.text import Text
 from lagom.bench.store import BenchRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
-from lagom.tune.compare import every_time
-from lagom.tune.estimate import estimate_speedup
+from lagom.tune.compare import DecidingRuns, deciding_runs
 from lagom.tune.live_search import describe_live, found_by
 from lagom.tune.screening import broken_settings, screened
 from lagom.tune.stages import PLAIN, Tried, TunePlan
@@ -60,27 +59,32 @@ def measured_by(record: BenchRecord) -> str:
 
 
 def table_of(plan: TunePlan, tried: list[Tried], measured: str) -> Table:
-    """Group and its variables, processes, mean, speed-up over plain NCCL of the same stages with its interval. The
-    variables are below the group's name, so that the table fits 60 columns."""
-    title = f"by {measured}, all stages" if measured else "no process was measured"
+    """Group, the processes that decide about it, their mean, and the speed-up over plain NCCL of the same stage with
+    its interval. Stage and variables are below the group's name, so that the table fits 60 columns."""
+    title = f"by {measured}, each group by its last stage" if measured else "no process was measured"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title=title, title_justify="left")
     table.add_column("start settings", overflow="fold")
     for name in ("runs", "mean"):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
     groups = {group.name: group for group in (PLAIN, *plan.groups, *entrants(plan, tried, "confirm"))}
-    means = {name: statistics.fmean(every_time(tried, group) or [math.inf]) for name, group in groups.items()}
-    for group in sorted(groups.values(), key=lambda group: means[group.name]):
-        settings = Text("\n".join(("", *group.text.split())), "dim")
-        table.add_row(Text(group.name) + settings, *_cells(tried, group))
+    decide = {name: deciding_runs(tried, group) for name, group in groups.items()}
+    for group in sorted(groups.values(), key=lambda group: _share_of_plain(decide[group.name])):
+        runs = decide[group.name]
+        below = [f"runs of {runs.stage}"] if runs.stage else []
+        settings = Text("\n".join(("", *below, *group.text.split())), "dim")
+        table.add_row(Text(group.name) + settings, *_cells(tried, group, runs))
     return table
 
 
-def _cells(tried: list[Tried], group: StartGroup) -> tuple[str, ...]:
-    """Over plain NCCL of the stages that the group was in: the machine may have changed between stages."""
-    own, stages = every_time(tried, group), [one.stage for one in tried if one.group == group.name]
-    if not own:
-        return (f"{len(stages)}, none usable" if stages else "0", "-", "-")
-    plain = every_time([one for one in tried if one.stage in stages], PLAIN)
-    speedup = None if group.name == PLAIN.name else estimate_speedup(plain, own)
-    return str(len(own)), f"{statistics.fmean(own):.4g}", "-" if speedup is None else speedup.text
+def _share_of_plain(runs: DecidingRuns) -> float:
+    """Of plain NCCL's time in the same stage: the machine may have changed between stages."""
+    return statistics.fmean(runs.own) / statistics.fmean(runs.plain) if runs.own and runs.plain else math.inf
+
+
+def _cells(tried: list[Tried], group: StartGroup, runs: DecidingRuns) -> tuple[str, ...]:
+    if not runs.own:
+        count = sum(one.group == group.name for one in tried)
+        return (f"{count}, none usable" if count else "0", "-", "-")
+    speedup = None if group.name == PLAIN.name else runs.speedup
+    return str(len(runs.own)), f"{statistics.fmean(runs.own):.4g}", "-" if speedup is None else speedup.text

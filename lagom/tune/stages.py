@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -85,13 +85,20 @@ def plan_for(
 ) -> TunePlan:
     """The largest plan whose processes fit into ``budget`` seconds, each taking ``seconds_each``; else the smallest.
     Without groups the design is all there is, and is kept."""
-    known = tuple((name, tuple(values)) for name, values in (factors or {}).items())
     plan = TunePlan(())
-    for count, screen, best_two, confirm, passes in _SIZES:
-        if not groups and not passes:
-            break
-        design = passes if known else 0
-        plan = TunePlan(tuple(groups[:count]), screen, best_two, confirm, seed, design, known if design else ())
+    for plan in plans(groups, seed, factors):
         if budget is None or plan.most_processes * seconds_each <= budget:
             break
     return plan
+
+
+def plans(
+    groups: Sequence[StartGroup], seed: int = 0, factors: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[TunePlan]:
+    """Those that a budget chooses from, the largest first."""
+    known = tuple((name, tuple(values)) for name, values in (factors or {}).items())
+    for count, screen, best_two, confirm, passes in _SIZES:
+        if not groups and not passes:
+            return
+        design = passes if known else 0
+        yield TunePlan(tuple(groups[:count]), screen, best_two, confirm, seed, design, known if design else ())

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +20,15 @@ from lagom.environment import conf_files
 from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, TunePlan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
-from lagom.tune.course import LEAST_LIMIT, leave_out_set, plain_nccl, shortest_text
+from lagom.tune.course import (
+    LEAST_LIMIT,
+    kept_text,
+    leave_out_set,
+    needs_more_time,
+    plain_nccl,
+    shortest_text,
+)
+from lagom.tune.more_time import MoreTime
 from lagom.tune.stages import plan_for
 from lagom.tune.tune_result import PlainNccl
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
@@ -191,8 +201,56 @@ def test_a_budget_that_is_less_than_a_process_is_said_to_be(machine: Machine) ->
     """Going on with the same command would change nothing."""
     machine.tune(budget=5)
     assert machine.started == []
-    assert "--budget 27 or more" in machine.said[-1]
-    assert "goes on" not in machine.said[-1]
+    assert machine.said[-1].endswith("the next one needs at least 27 s.")
+    assert "continues" not in machine.said[-1]
+
+
+def more(machine: Machine, budget: float, tuned: tuple[TunePlan, TuneResult]) -> MoreTime | None:
+    request = machine.request(budget)
+    return needs_more_time(request, tuned[0], Store(request).record, tuned[1])
+
+
+@pytest.mark.parametrize("budget", [5.0, 40.0, 200.0, 400.0])
+def test_a_search_without_an_answer_ends_with_the_time_limit_that_it_names(
+    budget: float, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither group gains anything; a process takes 20 s. Until the largest plan has nothing to show any more."""
+    clock = [0.0]
+    monkeypatch.setattr(course, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    chance = random.Random(7)
+
+    def one(number: int, group: StartGroup) -> RunRecord:
+        clock[0] += 20.0
+        return process(chance.gauss(100.0, 5.0), seconds=20.0)
+
+    machine.gives = one
+    named, tuned = budget, machine.tune(budget=budget)
+    while (found := more(machine, named, tuned)) is not None:
+        assert found.budget > named or tuned[1].verdict == "unfinished"
+        named, before = found.budget, len(machine.started)
+        tuned = machine.tune(budget=named)
+        assert tuned[1].verdict != "unfinished", "the limit was enough"
+        assert len(machine.started) - before <= found.missing
+        assert len(machine.started) > before
+        assert found.text.startswith(f"the same command with --budget {named // 60}m: ") == (named % 60 == 0)
+    assert tuned[1].verdict == "nothing_resolved"
+    assert (tuned[0].screen, tuned[0].confirm) == (2, 6), "the largest plan"
+
+
+def test_where_more_processes_would_show_nothing_no_more_time_is_asked_for(machine: Machine) -> None:
+    assert more(machine, 1e6, machine.tune(budget=1e6)) is None, "it is improved"
+    machine.folder /= "fails"
+    machine.gives = lambda number, group: process(None, ended="itself", exit=1)
+    assert more(machine, 30.0, machine.tune(budget=30.0)) is None, "plain NCCL gives nothing"
+
+
+def test_what_is_kept_of_an_earlier_call_is_counted(machine: Machine) -> None:
+    assert kept_text([]) == ""
+    machine.tune()
+    runs = Store(machine.request()).record.runs
+    assert kept_text(runs) == f"continued: kept {len(runs)} processes of 3 groups, plain NCCL among them."
+    screened = process(1.0, stage="design", group="design 1")
+    assert kept_text([*runs[:1], screened]).startswith("continued: kept 1 process of 1 group and 1 that screen")
 
 
 def test_the_process_that_is_not_compared_counts_in_the_budget_of_the_call_that_has_run_it(machine: Machine) -> None:
