@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -10,8 +11,14 @@ from dataclasses import dataclass, replace
 
 from lagom.bench.arm_words import BenchArm, Kind
 from lagom.bench.request import Request
+from lagom.bench.results import SWEEPS
 from lagom.bench.store import BenchRecord, RunRecord
+from lagom.format import format_count
+from lagom.search.statistics import fewest_pairs
 
+#: Fewer pairs with stock give no 95 % interval.
+LEAST_PAIRS = fewest_pairs(0.05 / 2)
+PAIRS_A_CYCLE = 2
 #: After so many failures of one thing it is not tried again.
 ATTEMPTS = 2
 
@@ -104,8 +111,28 @@ ENDS = {
 }
 
 
+def _too_few(request: Request) -> Iterator[str]:
+    """What ends without an interval, however long it takes."""
+    cycles, names = request.cycles * request.jobs, {arm.name for arm in request.arms}
+    in_job = [("an arm within one job", 1)] if request.compares_in_job else []
+    in_job += [(f"the best of {word}", 2) for word in SWEEPS if word in names]  # one half of its windows chooses it
+    for what, share in in_job:
+        if (pairs := PAIRS_A_CYCLE * (cycles // share)) < LEAST_PAIRS:
+            enough = math.ceil(LEAST_PAIRS / PAIRS_A_CYCLE * share / request.jobs)
+            yield _fewer("cycles", request.cycles, what, pairs, enough)
+    if request.of(Kind.PROCESS) and request.rounds < LEAST_PAIRS:
+        what = "an arm in processes of its own"
+        yield _fewer("rounds", request.rounds, what, request.rounds, LEAST_PAIRS)
+
+
+def _fewer(option: str, given: int, what: str, pairs: int, enough: int) -> str:
+    have = f"--{option} {given} gives {what} {format_count(pairs, 'pair')} with stock"
+    return f"warning: {have}, and {LEAST_PAIRS} are needed to compare them: use --{option} {enough} or more."
+
+
 def preview(request: Request) -> Iterator[str]:
     """A sentence on the processes that arms of their own take, and one on each arm that would come to nothing."""
+    yield from _too_few(request)
     arms = request.of(Kind.PROCESS)
     if not arms:
         return

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from lagom.bench.log_extract import Search
 from lagom.bench.results import OWN_STOCK, TUNING, Ratio, Result
+from lagom.bench.schedule import LEAST_PAIRS
 from lagom.bench.store import BenchRecord
 from lagom.format import UNKNOWN, format_count, format_interval, format_percent, format_speedup, format_time
 
@@ -57,7 +58,7 @@ def verdict(results: Sequence[Result]) -> str:
         return "No arm could be compared with stock."
     known = [arm for arm in arms if compared[arm].has_interval]
     if not known:
-        return "Too few pairs to compare any arm with stock: six are needed. Use more --cycles or --rounds."
+        return f"Too few pairs to compare any arm with stock: {LEAST_PAIRS} are needed. Use more --cycles or --rounds."
     faster = [arm for arm in known if compared[arm].low > 1.0]
     if not faster:
         return "No arm is faster than stock: no 95 % interval is above 1."

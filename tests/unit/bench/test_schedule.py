@@ -174,6 +174,31 @@ def test_one_measure_for_all_process_arms() -> None:
     assert Request(("train",), parse_arms(["off"]), Path(), metric="t=(.*)").measure == "metric"
 
 
+@pytest.mark.parametrize(
+    ("words", "few", "enough", "sentences"),
+    [
+        ("off", {"rounds": 2}, {"rounds": 6}, ["--rounds 2 gives an arm in processes of its own 2 pairs with"]),
+        ("auto", {"cycles": 2}, {"cycles": 3}, ["--cycles 2 gives an arm within one job 4 pairs with stock, and 6"]),
+        ("set=any:any:nc=2", {"cycles": 1, "jobs": 2}, {"cycles": 2, "jobs": 2}, ["--cycles 1 gives an arm"]),
+        ("static", {"cycles": 5}, {"cycles": 6}, ["--cycles 5 gives the best of static 4 pairs with stock, and 6"]),
+        ("set=any:any:nc=2,off", {"cycles": 2, "rounds": 5}, {}, ["--cycles 2 gives", "--rounds 5 gives"]),
+    ],
+)
+def test_too_few_pairs_are_said_before_the_first_process(
+    words: str, few: dict[str, int], enough: dict[str, int], sentences: list[str]
+) -> None:
+    def warnings(numbers: dict[str, int]) -> list[str]:
+        request = Request(("train",), parse_arms([words]), Path(), **numbers)  # type: ignore[arg-type]
+        return [one.removeprefix("warning: ") for one in preview(request) if one.startswith("warning: ")]
+
+    found = warnings(few)
+    assert len(found) == len(sentences)
+    assert all(one.startswith(sentence) for one, sentence in zip(found, sentences, strict=True)), found
+    assert warnings(enough) == []
+    for name, number in enough.items():
+        assert name == "jobs" or f"use --{name} {number} or more." in found[0]
+
+
 def said(words: str, metric: str = "") -> list[str]:
     return list(preview(Request(("train",), parse_arms([words]), Path(), metric=metric, rounds=6, samples=30)))
 
