@@ -190,6 +190,7 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
 
 def _write(request: Request, store: Store, result: TuneResult) -> bool:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE; whether there is anything to write."""
+    from lagom.bench.store import cannot_be_written
     from lagom.config_file import save_config
     from lagom.environment import conf_file
     from lagom.files import write_whole
@@ -202,9 +203,13 @@ def _write(request: Request, store: Store, result: TuneResult) -> bool:
         return False
     is_simulated = saved.fingerprint.simulated
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
-    save_config(saved, config, remark=result.text)
+    try:
+        save_config(saved, config, remark=result.text)
+        if saved.environment:
+            write_whole(conf, conf_text(saved.environment, conf_file(os.environ), is_simulated=is_simulated))
+    except OSError as error:
+        raise cannot_be_written(config, error) from error
     if saved.environment and result.group is not None:
-        write_whole(conf, conf_text(saved.environment, conf_file(os.environ), is_simulated=is_simulated))
         for remark in result.group.remarks(saved.fingerprint.ranks):
             _say(f"note: {remark}")
         _say(f"written: {conf}, the start settings{' of a simulated job' if is_simulated else ' for NCCL_CONF_FILE'}")

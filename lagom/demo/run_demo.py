@@ -22,9 +22,10 @@ from rich.console import Console
 
 from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
-from lagom.errors import UsageError
-from lagom.files import FOLDER_MODE, write_named
+from lagom.errors import LagomError, UsageError
+from lagom.files import FOLDER_MODE, write_named, write_whole
 from lagom.journal import CommState, RunState
+from lagom.journal.log_status import describe_broken_log
 from lagom.journal.reader import Tail
 from lagom.settings import log_folder
 from lagom.watch import Watcher
@@ -37,6 +38,7 @@ __all__ = ["Scene", "run_demo"]
 LOOK_SECONDS = 0.1
 TERMINAL_SECONDS, PLAIN_SECONDS = 0.5, 5.0
 PLAIN_WIDTH = 100
+LOG_BYTES = 2 << 20  # of the demo's log with its raw records: some 1.4 MB
 OTHER_SECONDS = 8.0  # what start-up and end may take on a slow machine
 PINNED_ITERATIONS = 100  # under rules that were pinned by hand, of which no search says that it is over
 DEFAULT_SCENE = Scene()
@@ -62,9 +64,9 @@ def run_demo(
     log = folder or log_folder(job)
     run_state = RunState()
     try:
-        log.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        _make_folder(log)
     except OSError as error:
-        raise UsageError(f"{log} cannot be made ({error.strerror}); name another log folder in LAGOM_DIR.") from error
+        raise UsageError(f"{log} cannot be written to ({error.strerror}); name another folder in LAGOM_DIR.") from error
     console.print(_opening(scene, log), markup=False, highlight=False)
     try:
         differences = _play(scene, job, log, run_state, console, seconds, strategy)
@@ -72,6 +74,8 @@ def run_demo(
         console.print("stopped; no process and no shared memory is left.")
         console.print(_log_line(log), markup=False, highlight=False, soft_wrap=True)
         return INTERRUPTED
+    if missing := describe_broken_log(log, run_state):
+        raise LagomError(missing)
     console.print(last_page(run_state))
     for line in (_log_line(log), f"why:    lagom report {shlex.quote(str(log))}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -81,6 +85,14 @@ def run_demo(
         document = {**as_json(run_state), "differences": differences, "log": str(log)}
         write_named(json_file, json.dumps(document, indent=1))
     return DISAGREED if differences else DONE
+
+
+def _make_folder(log: Path) -> None:
+    """With room for the log, or the demo would play to its end for nothing."""
+    log.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    probe = log / ".room"
+    write_whole(probe, bytes(LOG_BYTES))
+    probe.unlink()
 
 
 def _log_line(log: Path) -> str:

@@ -16,7 +16,7 @@ from lagom.files import open_own
 from lagom.journal.reader import parse, read
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import Base, JobEnd, Passthrough
-from lagom.journal.writer import Journal
+from lagom.journal.writer import LOG_NAME, Journal
 
 #: Of a job beside which a controller waited in vain: NCCL was not used, or by one rank only. Not certain: a rank may
 #: have come and gone between two looks.
@@ -46,6 +46,17 @@ def read_last_event(path: Path) -> Base | None:
 def is_unfinished(path: Path) -> bool:
     """Whether a log has been begun and not ended."""
     return path.is_file() and path.stat().st_size > 0 and not isinstance(read_last_event(path), JobEnd)
+
+
+def describe_broken_log(folder: Path, run: RunState) -> str:
+    """A sentence if the controller has ended and its log has no end; else empty. The controller can report that only in
+    controller.log, which may be on the same full disk."""
+    if run.end is not None:
+        return ""
+    return (
+        f"the log {folder / LOG_NAME} is incomplete: its end could not be written (a full disk?); "
+        "what happened after its last line is not recorded."
+    )
 
 
 def is_death_note(event: Base | None) -> bool:

@@ -15,6 +15,7 @@ from lagom import journal
 from lagom.errors import JournalError, UsageError
 from lagom.files import write_named
 from lagom.journal import RunState
+from lagom.journal.log_status import describe_broken_log
 from lagom.launch.cached_config import NO_CACHE, CacheUse
 from lagom.launch.controller_process import ControllerProcess, prepare_log
 from lagom.launch.job_plan import JobPlan, local_rank, say
@@ -117,14 +118,3 @@ def state_since(folder: Path, since: float) -> RunState:
         return RunState(event for event in journal.read(journal.find_log(folder)) if event.t >= since)
     except JournalError:
         return RunState()
-
-
-def describe_broken_log(folder: Path, run: RunState) -> str:
-    """A sentence if the controller has ended and its log has no end; else empty. The controller can report that only in
-    controller.log, which may be on the same full disk."""
-    if run.end is not None:
-        return ""
-    return (
-        f"the log {folder / journal.LOG_NAME} is incomplete: its end could not be written (a full disk?); "
-        "what happened after its last line is not recorded."
-    )

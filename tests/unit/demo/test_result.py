@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from rich.console import Console
 from lagom import journal
 from lagom.demo.result import last_page, levels, verdict
 from lagom.demo.run_demo import INTERRUPTED, PINNED_ITERATIONS, End, run_demo
+from lagom.errors import LagomError, UsageError
 from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
@@ -141,6 +144,28 @@ def test_an_interrupted_demo_says_where_its_log_is(tmp_path: Path, monkeypatch: 
     out = io.StringIO()
     assert run_demo(folder=tmp_path, console=Console(file=out, width=200)) == INTERRUPTED
     assert f"lagom log {tmp_path}" in out.getvalue()
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_named_before_the_demo_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lagom.demo.run_demo.write_whole", full)
+    monkeypatch.setattr("lagom.demo.run_demo._play", lambda *_: pytest.fail("it played for nothing"))
+    with pytest.raises(UsageError, match=r"/log cannot be written to .No space left on device.; name another folder"):
+        run_demo(folder=tmp_path / "log", console=Console(file=io.StringIO()))
+
+
+def test_a_disk_that_is_full_in_the_middle_of_the_demo_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log lost is not known, and a table of the rest would be one of another search."""
+    monkeypatch.setattr("lagom.demo.run_demo._play", lambda *_: [])
+    out = io.StringIO()
+    with pytest.raises(LagomError, match=r"/log/decisions.jsonl is incomplete: its end could not be written"):
+        run_demo(folder=tmp_path / "log", console=Console(file=out))
+    assert "configs tried" not in out.getvalue()
 
 
 def test_a_demo_pinned_from_its_start_ends_once_its_rules_were_in_force_for_a_while() -> None:
