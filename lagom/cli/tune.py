@@ -166,6 +166,9 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
     if transport is None:
         _say("the first process shows how NCCL connects the ranks; it is not compared.")
         connected = find_connected(request, _say)
+        if connected.why_not:
+            _say(f"nothing to try: {connected.why_not}.")
+            raise typer.Exit(NOTHING)
         _say(f"{connected.text}.")
     transport = connected.transport
     groups, remarks = leave_out_set(known_groups(transport, cores, has_windows=connected.has_windows), plain)

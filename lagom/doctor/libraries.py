@@ -196,6 +196,11 @@ def find_nccl(environ: Mapping[str, str]) -> int:
     return find_installed(environ).code
 
 
+def has_nccl(environ: Mapping[str, str]) -> bool:
+    """Whether there is one for a torch job in this environment, of whatever version. A job may bring its own."""
+    return bool(loadable(environ, nccl_wheels(), find_torch()))
+
+
 # -- NCCL as pip sees it. nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2; the
 # last one installed wins and pip prints no warning. The size in each wheel's RECORD shows whose file it is.
 

@@ -74,6 +74,7 @@ class JobPlan:
     controller_options: tuple[str, ...] = ()
     insists: bool = False  # the log folder was named with --dir: it is an error if it cannot be written
     logs: bool = True
+    has_nccl: bool = True  # false: none is found where the job starts
 
     def without_log(self, reason: str) -> JobPlan:
         """The same plan without a log, and so without tuning. ``reason``: a sentence."""

@@ -8,10 +8,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from lagom import journal
+from lagom.doctor.libraries import has_nccl
 from lagom.errors import JournalError, UsageError
 from lagom.files import write_named
 from lagom.journal import RunState
@@ -23,6 +25,7 @@ from lagom.launch.progress_text import show_progress
 from lagom.launch.replay_log import replay_log
 from lagom.launch.status_text import describe_end, describe_next, describe_plan
 from lagom.launch.supervise import Mask, run_command, signals_held
+from lagom.settings import is_simulated
 
 
 def run_job(
@@ -41,6 +44,7 @@ def run_job(
         plan = plan.with_variables({"LAGOM_LAUNCHER": "1"}, ())
     os.environ.update(plan.variables)
     speaks = local_rank(os.environ) in (None, 0)  # one `lagom run` of a node
+    plan = _with_nccl(plan, speaks=speaks)
     for line in (*plan.remarks, *describe_plan(plan)) if speaks else ():
         say(line)
     started = time.time()
@@ -53,8 +57,13 @@ def run_job(
             say(line)
         say(describe_end(plan, run, code, time.time() - started))
         if not plan.recorded:
-            say(describe_next(plan, run, command))
+            say(describe_next(plan, run, command, code))
     return code
+
+
+def _with_nccl(plan: JobPlan, *, speaks: bool) -> JobPlan:
+    """With whether there is an NCCL to tune, as far as that can be seen before the job starts, for who says it."""
+    return replace(plan, has_nccl=has_nccl(os.environ)) if speaks and plan.tunes and not is_simulated() else plan
 
 
 def run_bare(command: list[str], seconds_file: Path | None) -> int:

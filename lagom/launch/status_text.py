@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,10 @@ COLUMNS = 100
 PREFIX = "lagom: "
 ROOM = COLUMNS - len(PREFIX)
 CHOOSES = "NCCL chooses"
+#: Exit codes of a job that ended well, or that a signal from outside ended: hang-up, Ctrl-C, SIGTERM.
+NO_FAILURE = (0, 128 + signal.SIGHUP, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+#: torchrun's, by either name.
+LOG_DIR_OPTIONS = ("--log-dir", "--log_dir")
 
 
 # -- the first line
@@ -58,6 +63,12 @@ def _planned(plan: JobPlan) -> str:
         return f"replay saved config {paste(plan.config)}, {search}"
     if not plan.tunes:
         return f"count calls only (LAGOM_CONTROLLER=none); {CHOOSES}"
+    return _planned_with_controller(plan)
+
+
+def _planned_with_controller(plan: JobPlan) -> str:
+    if not plan.has_nccl:
+        return "nothing, unless the job brings its own NCCL: none is found here"
     if plan.recorded:
         return f"record {format_count(plan.recorded, 'iteration')} as they are, tune nothing"
     if plan.compared:
@@ -157,6 +168,8 @@ def _became(plan: JobPlan, run: RunState) -> str:
         # The ranks refuse a saved config after NCCL has read its start settings, and nothing takes those back.
         again = ", not at the next start" if plan.cached_by else ""
         return f"start settings were in force{again}: {refusal.clause}"
+    if verdict == "nothing_to_tune" and not (run.ranks or plan.has_nccl):
+        return "nothing to tune: no NCCL is found here, and no rank called one"
     return describe_verdict(verdict, run)
 
 
@@ -255,8 +268,13 @@ def _ranks(run: RunState, comms: Sequence[CommState]) -> str:
     return f"{format_count(len(run.ranks), 'rank')}{part}"
 
 
-def describe_next(plan: JobPlan, run: RunState, command: Sequence[str]) -> str:
-    """The command that a user would run next, with paths that can be pasted; CMD where the job's own is too long."""
+def describe_next(plan: JobPlan, run: RunState, command: Sequence[str], code: int = 0) -> str:
+    """The command that a user would run next, with paths that can be pasted; CMD where the job's own is too long. After
+    a failure of the job, where it is said: nothing of ours is about that. ``code``: the job's exit code."""
+    if code not in NO_FAILURE:
+        attempt = find_attempt(command)
+        said = "the job's own output, above" if attempt is None else f"tail -n 40 {paste(attempt)}/*/std*.log"
+        return f"next: why the job failed: {said}"
     rest = f" -- {shlex.join(command)}"
     text = f"next: {_next(plan, run)}"
     return text.replace(" -- CMD", rest) if len(text) + len(rest) - len(" -- CMD") <= ROOM else text
@@ -272,6 +290,16 @@ def _next(plan: JobPlan, run: RunState) -> str:
     saved = paste(Path(run.end.config)) if run.end is not None and run.end.config else ""
     replay = replay_command(verdict, saved, is_simulated=run.is_simulated)
     return command or replay or f"lagom report {paste(plan.folder)}"
+
+
+def find_attempt(command: Sequence[str]) -> Path | None:
+    """The folder of what torchrun's ranks said at the last attempt, one below it for each rank; None where it keeps
+    none: without --log-dir, or without --redirects and --tee the files stay empty."""
+    words = " ".join(command).replace("=", " ").split()
+    folders = [Path(words[at + 1]) for at, word in enumerate(words[:-1]) if word in LOG_DIR_OPTIONS]
+    said = [file for folder in folders for file in folder.glob("*/attempt_*/*/std*.log") if file.stat().st_size]
+    newest = max(said, key=lambda file: file.stat().st_mtime, default=None)
+    return None if newest is None else newest.parents[1]
 
 
 def _search_instead(plan: JobPlan, run: RunState) -> str:
@@ -296,7 +324,9 @@ _COMMANDS: dict[Verdict, Callable[[JobPlan, RunState], str]] = {
     "other_program": _search_instead,
     "pinned": _compare_rules,
     "replayed": _compare_replayed,
-    "nothing_to_tune": lambda plan, run: "lagom doctor",
+    "nothing_to_tune": lambda plan, run: (
+        "lagom doctor" if plan.has_nccl else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
+    ),
 }
 
 

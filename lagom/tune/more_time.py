@@ -40,9 +40,9 @@ def more_time(
     look_seconds: float = 0.0,
 ) -> MoreTime | None:
     """The least budget, of what was given at least, that is enough for what is missing of ``plan``, or of the next
-    larger one where nothing is; None where the largest is done. A budget chooses the plan, so that it must be one that
-    chooses this one. ``seconds``: by which a plan is chosen, and what a process takes. ``look_seconds``: of every budget, what
-    the process took that is not compared."""
+    larger one where nothing is; None where the largest is done. A budget chooses the plan, so that it must be one
+    that chooses this one. ``seconds``: by which a plan is chosen, and what a process takes. ``look_seconds``: of any
+    budget, what the process took that is not compared."""
     chooses, each = seconds
     smallest_first = reversed(list(plans(groups, plan.seed, factors)))
     found = None

@@ -38,10 +38,12 @@ _SLOWEST_FIRST = (Transport.SOCKET, Transport.EFA, Transport.IB, Transport.PCI, 
 @dataclass(frozen=True, slots=True)
 class Connected:
     """``transport``: the slowest that some connection of the job has; None if no log names one. ``has_windows``: some
-    buffer is registered as a symmetric window. ``seconds``: what it took to find out."""
+    buffer is registered as a symmetric window. ``why_not``: the job had no NCCL, or did not run; a clause. ``seconds``:
+    what it took to find out."""
 
     transport: Transport | None = None
     has_windows: bool = False
+    why_not: str = ""
     seconds: float = field(default=0.0, compare=False)
 
     @property
@@ -118,7 +120,17 @@ def find_connected(request: Request, say: Callable[[str], None] = lambda text: N
     connected = replace(read_connected(folder), seconds=ended.seconds)
     if connected.transport is None:
         say(_why_none(ended, request.folder / "look.out"))
+        return replace(connected, why_not=_why_not(ended, folder))
     return connected
+
+
+def _why_not(ended: Ended, folder: Path) -> str:
+    if ended.ended == "limit":
+        return ""  # it may have come to that later
+    if ended.exit:
+        return "the job failed before NCCL had connected its ranks"
+    has_nccl = any(folder.glob("nccl-*.log"))
+    return "" if has_nccl else "no rank of the job started NCCL, which is all that is tuned"
 
 
 def _why_none(ended: Ended, output: Path) -> str:

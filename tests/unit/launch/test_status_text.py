@@ -76,6 +76,42 @@ def test_only_a_proven_config_is_the_next_command(
     assert describe_next(plan, run, ["train"]) == f"next: {following}"
 
 
+def test_without_an_nccl_nothing_is_planned_or_advised_that_needs_one() -> None:
+    plan = replace(plan_of(), has_nccl=False)
+    (line, *_) = describe_plan(plan)
+    assert line.startswith("plan: nothing, unless the job brings its own NCCL: none is found here")
+    none = RunState([journal.JobStart(job="j", mode="tune"), journal.JobEnd(reason="over", config="")])
+    assert describe_end(plan, none, 0, 1.0).endswith("; nothing to tune: no NCCL is found here, and no rank called one")
+    advice = "next: lagom doctor, once the job has an NCCL (torch built with CUDA)"
+    assert describe_next(plan, none, ["train"]) == advice
+    assert describe_next(plan_of(), none, ["train"]) == "next: lagom doctor"
+
+
+@pytest.mark.parametrize(
+    ("code", "failed"), [(0, False), (129, False), (130, False), (143, False), (1, True), (137, True), (139, True)]
+)
+def test_after_a_crash_the_next_thing_is_the_jobs_own_output(
+    code: int, failed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = journal.Outcome(communicator=0, reason="", verdict="improved", **SPEEDUP)
+    run, plan = state(found, config="log/config.lagom"), plan_of(JobOptions(directory=Path("log")))
+    line = describe_next(plan, run, ["train"], code)
+    assert (line == "next: why the job failed: the job's own output, above") == failed
+    for option in (["--log-dir=ranks"], ["--log_dir", "ranks"]):
+        command = ["torchrun", *option, "train.py"]
+        for attempt, text in enumerate(("", "", "CUDA out of memory")):
+            file = tmp_path / f"ranks/none_x/attempt_{attempt}/1/stderr.log"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not text:
+                file.write_text(text)
+                kept = describe_next(plan, run, command, 1)
+                assert kept.endswith("above") or "attempt_2" in kept, "an empty file says nothing"
+        file.write_text("CUDA out of memory")
+        line = describe_next(plan, run, command, code)
+        assert (line == "next: why the job failed: tail -n 40 ranks/none_x/attempt_2/*/std*.log") == failed
+
+
 def test_a_job_that_was_only_to_be_recorded_did_what_was_planned() -> None:
     plan = plan_of(JobOptions(recorded=20))
     assert describe_end(plan, state(), 0, 15.0) == "ended: exit 0 after 15 s; nothing was tuned, as planned"

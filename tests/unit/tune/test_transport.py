@@ -118,16 +118,32 @@ def test_windows_are_seen_in_the_log_of_any_rank(tmp_path: Path, version: str, l
     assert ("symmetric windows" in found.text) == wanted
 
 
+#: A job that started NCCL and connected nothing.
+LOGS = "import os; open(os.environ['NCCL_DEBUG_FILE'].replace('%h', 'h').replace('%p', '1'), 'w').write('NCCL version')"
+
+
 @pytest.mark.parametrize(
-    ("job", "wanted"),
+    ("job", "wanted", "why_not"),
     [
-        ("print('no such data set'); raise SystemExit(3)", "failed (exit 3): no such data set"),
-        ("pass", "came to its end, and no rank was connected through NCCL"),
+        (
+            "print('no such data set'); raise SystemExit(3)",
+            "failed (exit 3): no such data set",
+            "the job failed before NCCL had connected its ranks",
+        ),
+        (
+            "pass",
+            "came to its end, and no rank was connected through NCCL",
+            "no rank of the job started NCCL, which is all that is tuned",
+        ),
+        (LOGS, "came to its end, and no rank was connected through NCCL", ""),
     ],
 )
-def test_why_the_first_process_showed_no_transport_is_said(tmp_path: Path, job: str, wanted: str) -> None:
+def test_why_the_first_process_showed_no_transport_is_said(
+    tmp_path: Path, job: str, wanted: str, why_not: str
+) -> None:
     said: list[str] = []
-    assert find_connected(Request((sys.executable, "-c", job), (), tmp_path), said.append) == Connected()
+    found = find_connected(Request((sys.executable, "-c", job), (), tmp_path), said.append)
+    assert found == Connected(why_not=why_not)
     assert len(said) == 1
     assert wanted in said[0]
 
