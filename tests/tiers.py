@@ -40,7 +40,8 @@ EXPENSIVE = {
         "repeated where a rank was over before it was looked at",
     "test_cached_start.py::test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_like_one":
         "one search to its end, and all that uses what it found: five starts of a job",
-    "test_mutants.py::test_every_python_fault_can_be_read_and_every_area_has_tests": "every fault of every area is made",
+    "test_mutants.py::test_every_python_fault_can_be_read_and_every_area_has_tests":
+        "every fault of every area is made",
     "test_candidates.py::test_an_interrupted_search_goes_on_with_its_best_so_far":
         "a search that is interrupted, and one to its end",
     "test_candidates.py::test_in_the_same_log_folder_it_goes_on_by_itself_until_it_has_ended":
