@@ -102,8 +102,8 @@ def _log_line(log: Path) -> str:
 def _opening(scene: Scene, log: Path) -> str:
     return (
         f"{scene.ranks} virtual ranks of an FSDP {scene.model} on simulated {scene.machine}, NCCL {scene.version}; "
-        "the plugin, the controller and the search are the real ones. They see the real clock, so that two demos differ "
-        f"in their windows, and may differ in what they find. Log in {log}"
+        "the plugin, the controller and the search are the real ones. They see the real clock, so that two demos "
+        f"differ in their windows, and may differ in what they find. Log in {log}"
     )
 
 
