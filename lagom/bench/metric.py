@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import Counter, deque
 from dataclasses import dataclass
 
@@ -20,27 +21,45 @@ from lagom.errors import UsageError
 LONGEST_LINE = 4096
 #: Seconds that one search may take, and how many may take longer before the expression is used no more.
 SEARCH_SECONDS, SLOW_SEARCHES = 0.1, 3
-#: Lines of one step: more ranks than print on one terminal. More are no step: what looked like its number was none.
+#: Lines of one step: more ranks than print on one terminal.
 MOST_PRINTERS = 64
+#: Lines of one step are no further apart than this; those with its number: no further than so many steps take.
+BURST_SECONDS, BURST_STEPS = 0.05, 1.5
+STEPS_OPEN, GAPS_KEPT = 4, 9
+NUMBERED = "step"
+
+# What follows is run on a job's lines: none of it looks at a part of the line more than a fixed number of times.
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RUN = re.compile(r"[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?")
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+#: Other ways to go on with a number: clock times, thousands as in 9'876 and 9_876.
+_GOES_ON = re.compile(r"[:_'\u2019\u00a0\u202f]\d")
 _MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_MULTIPLE = re.compile(r"[kKMGT](?![A-Za-z])")
+_MULTIPLE = re.compile(r" ?([kKMGT])(?![A-Za-z/])")
 _SECONDS = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0,
-    "min": 60.0,
-}  # fmt: skip
-_UNIT = re.compile(rf"\s?([A-Za-z]+/s(?:ec)?|s/[A-Za-z]+|{'|'.join(sorted(_SECONDS, key=len, reverse=True))})(?![\w/])")
-#: The number of a step, as trainers and tqdm print it; not a date.
-_STEP = re.compile(
-    r"(?i)(?<![a-z])(?:global_|micro_)?(?:step|iter|iteration)s?\s*[:=#\[]*\s*(\d+)(?![\d.])"
-    r"|(?<![\d/])(\d+)\s*/\s*\d+(?![\d/])"
-)
+    **dict.fromkeys(("ns", "nsec", "nanoseconds"), 1e-9),
+    **dict.fromkeys(("us", "\u00b5s", "\u03bcs", "usec", "microseconds"), 1e-6),
+    **dict.fromkeys(("ms", "msec", "msecs", "millis", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+}
+_SUFFIX = re.compile(r"([ \t]{0,3}[\[(]?)([A-Za-z\u00b5\u03bc%][A-Za-z\u00b5\u03bc%/_]*)")
+#: A word behind a blank is a unit only where it looks like one: 1.0 loss 3.
+_LIKE_A_UNIT = re.compile(r"(?i).*/.*|.*flops?|.*bps|.*hz|[a-z]")
+#: A time in two parts, as in 1m02s and 1min 2s.
+_SECOND_PART = re.compile(r" ?\d")
+#: The number of a step, as trainers print it; and as progress bars do, which is no date.
+_STEP = re.compile(r"(?i)(?<![a-z])(?:global_|micro_)?(?:step|iter|iteration)s?[\s:=#\[]*(\d[\d,]*)(?![\d.])")
+_PROGRESS = re.compile(r"(?<![\d/.])(\d+)\s?/\s?\d+(?![\d/.])(?!\s\d+:)")
 _PRINTER = re.compile(r"(?i)(?:rank|default|worker|proc|gpu)[ _:=\[-]*(\d+)")
-_THROUGHPUT = re.compile(r"(?i)\btps\b|[a-z]/s(?:ec)?(?![a-z])|per_?sec|t?flops?|throughput|\bmfu\b")
-_WORD_BEFORE = re.compile(r"([A-Za-z_/]+)[^A-Za-z]*$")
+_THROUGHPUT = re.compile(
+    r"(?i)\b(?:t|[ifw])ps\b|[a-z]/s(?:ec|econd)?(?![a-z])|per.?sec|t?flops?|throughput|goodput|\bmfu\b|speed"
+)
+_WORD = re.compile(r"[A-Za-z_/]+")
+#: Characters before the number that may name it.
+_NAME = 40
 
 
 ASKS_DIRECTION = "is the metric a speed, such as tokens per second? then add --higher-is-better: now less is faster"
@@ -66,50 +85,54 @@ def looks_like_throughput(text: str) -> bool:
 
 @dataclass
 class _Step:
-    """Lines of one step, at ``place`` of the samples."""
+    """Lines of one step, at ``place`` of the samples; ``began``, ``last``: wall clock."""
 
     key: tuple[object, ...]
     place: int
+    began: float
+    last: float
     lines: int = 0
     total: float = 0.0
 
 
 class Metric:
-    """``samples``: (wall clock, value) a step, the mean of its lines, all in ``unit``, which is that of the first line
-    if it is empty at first. ``matched``: whether a line did, be it with a number above 0 or not. ``refused``: the first
-    text that matched and is no number. ``fault``: why the output is not searched any more, one clause."""
+    """``samples``: (wall clock, value) a step, the mean of its lines, all in ``unit``: that of the expression, else of
+    the first line; None before. ``matched``: whether a line did, be it with a number above 0 or not. ``refused``: the
+    first text that matched and is no number above 0. ``fault``: why the output is not searched any more, one clause."""
 
-    def __init__(self, expression: str = "", *, unit: str = "") -> None:
+    def __init__(self, expression: str = "", *, unit: str | None = None, higher_is_better: bool = False) -> None:
         self._expression = expression
         self.samples: list[tuple[float, float]] = []
         self.matched = False
         self.refused = self.fault = ""
-        self.unit = unit
         self.looks_like_throughput = False
         self._patterns = _with_twin(expression) if expression else []
+        self.unit = unit if unit is not None else (self._patterns[0][1] or None if self._patterns else None)
+        self._higher_is_better = higher_is_better
         self._slow = 0
         self._read_comma = False
-        self._steps: deque[_Step] = deque(maxlen=2)
+        self._steps: deque[_Step] = deque(maxlen=STEPS_OPEN)
+        self._gaps: deque[float] = deque([0.0], maxlen=GAPS_KEPT)
         self._lines_of: Counter[str] = Counter()
-        self._has_numbers = True
 
     def read(self, line: str, at: float) -> None:
         """One more line; ``at``: wall clock, seconds."""
         if self.fault or not self._patterns:
             return
-        line = COLOURS.sub("", line[:LONGEST_LINE])
+        searched = COLOURS.sub("", line[:LONGEST_LINE])
         for pattern, unit in self._patterns:
-            if (span := self._search(pattern, line)) is not None:
+            if (span := self._search(pattern, searched)) is not None:
                 self.matched = True
-                self._take(line, span, unit, at)
+                if len(line) <= LONGEST_LINE or span[1] < len(searched) - _NAME:  # else it may have been cut
+                    self._take(searched, span, unit, at)
                 return
 
     @property
     def without_samples(self) -> str:
         """Why there are none, one clause."""
         if self.fault or self.refused:
-            return self.fault or f"--metric matched, but '{self.refused}' is no number"
-        what = "gave a number above 0 by" if self.matched else "matched"
+            return self.fault or f"--metric matched, but '{self.refused}' is no number above 0"
+        what = "gave a number by" if self.matched else "matched"
         return f"no line of its output {what} --metric '{self._expression}'"
 
     def _search(self, pattern: regex.Pattern[str], line: str) -> tuple[int, int] | None:
@@ -126,24 +149,30 @@ class Metric:
         return None if found is None else found.span(1)
 
     def _take(self, line: str, span: tuple[int, int], unit: str, at: float) -> None:
-        text, value = number_at(line, span)
-        if value is None:
-            self.refused = self.refused or text
-            self._doubt_commas(text)
+        number = number_at(line, span)
+        if number.value is None or number.value <= 0.0:
+            self.refused = self.refused or number.text
+            if number.value is None:
+                self._doubt_commas(number.text)
             return
-        rest = line[span[0] + len(text) :]
-        if found := _UNIT.match(rest):
-            unit = found[1]
-        before = _WORD_BEFORE.search(line[: span[0]])
-        self.looks_like_throughput |= looks_like_throughput(f"{'' if before is None else before[1]} {unit}")
-        self.unit = self.unit or unit
-        self._read_comma |= "," in text
-        value = _in_unit(value, unit, self.unit)
-        if value is None:
-            self._give_up(f"the unit of --metric's number changes from {self.unit} to {unit}")
-        elif 0.0 < value < math.inf:  # arms are compared by ratios
-            self._add(line, value, at)
+        unit = number.unit or unit
+        words = _WORD.findall(line[max(0, span[0] - _NAME) : span[0]])[-1:]
+        self.looks_like_throughput |= looks_like_throughput(f"{' '.join(words)} {unit}")
+        self._read_comma |= "," in number.text
+        value = self._in_our_unit(number.value, unit)
+        if 0.0 < value < math.inf:  # arms are compared by ratios
+            self._add(line, span, value, at)
         self._doubt_commas("")
+
+    def _in_our_unit(self, value: float, unit: str) -> float:
+        """0 where there is none that it could be read in."""
+        if self.unit is None:
+            self.unit = _inverse(unit) if self._higher_is_better and unit.startswith("s/") else unit
+        if (read := _in_unit(value, unit, self.unit)) is not None:
+            return read
+        was, now = (f"'{one}'" if one else "none" for one in (self.unit, unit))
+        self._give_up(f"the unit of --metric's number changes from {was} to {now}")
+        return 0.0
 
     def _give_up(self, why: str) -> None:
         self.samples.clear()
@@ -154,46 +183,90 @@ class Metric:
         if "," in text or ("," in self.refused and self._read_comma):
             self._give_up(f"--metric matched, but '{self.refused}' is no number: a comma may only separate thousands")
 
-    def _add(self, line: str, value: float, at: float) -> None:
-        key = self._key(line)
-        step = next((step for step in self._steps if step.key == key), None)
-        if step is not None and step.lines >= MOST_PRINTERS:
-            self._has_numbers, step = False, None
-        if step is None:
-            step = _Step(key, len(self.samples))
+    def _add(self, line: str, span: tuple[int, int], value: float, at: float) -> None:
+        key = self._key(line, span)
+        step = next((step for step in reversed(self._steps) if step.key == key), None)
+        burst = max(BURST_SECONDS, BURST_STEPS * statistics.median(self._gaps) if key[0] == NUMBERED else 0.0)
+        if step is None or step.lines >= MOST_PRINTERS or at - step.last > burst:
+            if step is None and self._steps:  # else the number has not changed, and is none
+                self._gaps.append(at - self._steps[-1].began)
+            step = _Step(key, len(self.samples), at, at)
             self._steps.append(step)
             self.samples.append((at, value))
         step.lines += 1
         step.total += value
+        step.last = at
         self.samples[step.place] = (self.samples[step.place][0], step.total / step.lines)
 
-    def _key(self, line: str) -> tuple[object, ...]:
+    def _key(self, line: str, span: tuple[int, int]) -> tuple[object, ...]:
         """What lines of one step have in common: its number, else how many lines their rank has printed."""
-        numbers = tuple(number for found in _STEP.findall(line) for number in found if number)
-        if numbers and self._has_numbers:
-            return numbers
-        printer = found[1] if (found := _PRINTER.search(line)) else ""
+        for what, numbers in ((NUMBERED, _STEP), ("progress", _PROGRESS)):
+            found = [one[1] for one in numbers.finditer(line) if one.end(1) <= span[0] or one.start(1) >= span[1]]
+            if found:
+                return what, *found
+        printer = found_printer[1] if (found_printer := _PRINTER.search(line)) else ""
         self._lines_of[printer] += 1
         return "line", self._lines_of[printer]
 
 
-def number_at(line: str, span: tuple[int, int]) -> tuple[str, float | None]:
-    """(text, value) of the number that a group at ``span`` begins with, whole also where the group ends within it:
-    ``9,876``, ``3.4e-1``, ``1.2k``. The value is None where that is no number."""
+@dataclass(frozen=True, slots=True)
+class Number:
+    """``value``: None where ``text`` is no number. ``unit``: what stands behind it, empty if nothing does."""
+
+    text: str
+    value: float | None
+    unit: str = ""
+
+
+def number_at(line: str, span: tuple[int, int]) -> Number:
+    """The number that a group at ``span`` begins with, whole also where the group ends within it (``9,876``,
+    ``3.4e-1``, ``1.2k``); no number where the group begins within one, or the number goes on in another way."""
+    text, end = _text_at(line, span)
+    value = _value_of(text)
+    begun = _from_its_beginning(line, span[0])
+    if value is None or begun.strip("-") or _GOES_ON.match(line, end):
+        return Number(f"{begun}{text}{line[end : end + 2] if value is not None else ''}".strip(), None)
+    multiple = _MULTIPLE.match(line, end)
+    factor, after = (_MULTIPLES[multiple[1]], multiple.end()) if multiple else (1.0, end)
+    unit, after = _unit_at(line, after)
+    if unit in _SECONDS and _SECOND_PART.match(line, after):
+        return Number(line[span[0] : after + 2], None)
+    return Number(
+        begun + line[span[0] : multiple.end() if multiple else end], (-value if begun else value) * factor, unit
+    )
+
+
+def _text_at(line: str, span: tuple[int, int]) -> tuple[str, int]:
+    """What may be a number, without a multiple that the group holds; and where it ends."""
     start, end = span
     run = _RUN.match(line, start) if start >= 0 else None
     text = line[start:end] if run is None or run.end() < end else run.group()
-    multiple = _MULTIPLE.match(line, start + len(text))
-    factor = 1.0
-    if multiple is not None or text[-1:] in _MULTIPLES:
-        text, factor = (text, _MULTIPLES[multiple.group()]) if multiple else (text[:-1], _MULTIPLES[text[-1]])
+    text = text[:-1] if text[-1:] in _MULTIPLES else text
+    return text, start + len(text)
+
+
+def _from_its_beginning(line: str, start: int) -> str:
+    """What of a number stands before ``start``: digits, or a sign."""
+    begin = start
+    while begin > 0 and line[begin - 1] in "0123456789.,":
+        begin -= 1
+    is_sign = line[max(0, begin - 1) : begin] == "-" and not line[max(0, begin - 2) : max(0, begin - 1)].isalnum()
+    return ("-" if is_sign else "") + line[begin : max(0, start)]
+
+
+def _value_of(text: str) -> float | None:
     if _THOUSANDS.fullmatch(text):
-        value = float(text.replace(",", "")) * factor
-    elif _PLAIN.fullmatch(text):
-        value = float(text) * factor
-    else:
-        return text, None
-    return text + (multiple.group() if multiple else ""), value if math.isfinite(value) else None
+        return float(text.replace(",", ""))
+    value = float(text) if _PLAIN.fullmatch(text) else math.nan
+    return value if math.isfinite(value) else None
+
+
+def _unit_at(line: str, at: int) -> tuple[str, int]:
+    """(unit, where it ends): what is attached to a number, or the word behind it that looks like a unit."""
+    found = _SUFFIX.match(line, at)
+    if found is None or (found[1] and found[2] not in _SECONDS and not _LIKE_A_UNIT.fullmatch(found[2])):
+        return "", at
+    return found[2], found.end()
 
 
 def _with_twin(expression: str) -> list[tuple[regex.Pattern[str], str]]:
@@ -206,12 +279,29 @@ def _with_twin(expression: str) -> list[tuple[regex.Pattern[str], str]]:
     return compiled
 
 
+def _inverse(unit: str) -> str:
+    return "/".join(unit.split("/")[::-1])
+
+
 def _in_unit(value: float, unit: str, wanted: str) -> float | None:
-    """A time in another unit of time, or a rate as the time of one and the other way round; None for other units. The
-    value as it is where a line has no unit."""
-    if unit == wanted or not unit or not wanted:
+    """A time in another unit of time, a multiple, or a rate as the time of one and the other way round; None for other
+    units, and where only one of the two is known."""
+    if unit == wanted:
         return value
-    if unit in _SECONDS and wanted in _SECONDS:
-        return value * (_SECONDS[unit] / _SECONDS[wanted])
-    is_inverse = unit.split("/") == wanted.split("/")[::-1]
-    return (1.0 / value if value else 0.0) if is_inverse else None
+    (of, *per), (wanted_of, *wanted_per) = unit.split("/"), wanted.split("/")
+    if per == wanted_per and of in _SECONDS and wanted_of in _SECONDS:
+        return value * (_SECONDS[of] / _SECONDS[wanted_of])
+    if per == wanted_per and of and wanted_of and (factor := _multiple_between(of, wanted_of)):
+        return value * factor
+    if len(per) == 1 and unit == _inverse(wanted):
+        return 1.0 / value if value else 0.0
+    return None
+
+
+def _multiple_between(unit: str, wanted: str) -> float:
+    """1e3 from ktok to tok, or from TFLOPS to GFLOPS; 0 where they are not the same thing."""
+    bare, factor = (unit[1:], _MULTIPLES[unit[0]]) if unit[0] in _MULTIPLES else (unit, 1.0)
+    wanted_bare, divisor = (wanted[1:], _MULTIPLES[wanted[0]]) if wanted[0] in _MULTIPLES else (wanted, 1.0)
+    if unit in (wanted_bare, wanted):
+        return 1.0 / divisor
+    return factor if bare == wanted else factor / divisor if bare == wanted_bare else 0.0

@@ -68,7 +68,8 @@ class ProcessStart:
     environ: Mapping[str, str] = field(default_factory=dict)
     limit: float | None = None
     metric: str = ""
-    unit: str = ""
+    unit: str | None = None
+    higher_is_better: bool = False
     enough: Callable[[Seen], bool] = lambda seen: False
     while_it_runs: Callable[[], None] = lambda: None
     grace: float = GRACE_SECONDS
@@ -172,7 +173,8 @@ def run_process(start: ProcessStart) -> Ended:
     began, clock = time.time(), time.monotonic()
     start.folder.mkdir(parents=True, exist_ok=True)
     start.seconds_file.unlink(missing_ok=True)
-    seen, tail, parent = Seen(metric=Metric(start.metric, unit=start.unit)), Tail(start.log), os.getpid()
+    metric = Metric(start.metric, unit=start.unit, higher_is_better=start.higher_is_better)
+    seen, tail, parent = Seen(metric=metric), Tail(start.log), os.getpid()
     tail.unread()  # of an earlier process of this name, which was interrupted or thrown away with --fresh
     environ, over, ended = start.environment(), threading.Event(), "us"
     trial = TrialProcesses(environ)

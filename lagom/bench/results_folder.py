@@ -8,8 +8,8 @@ import os
 import stat
 from pathlib import Path
 
-from lagom.bench.store import FILE, BadBench, cannot_be_written
-from lagom.files import not_ours, open_append
+from lagom.bench.store import FILE, BadBench
+from lagom.files import not_ours, open_append, trusted_owners
 
 #: Whatever the umask.
 MODE = 0o755
@@ -24,8 +24,11 @@ def claim(folder: Path, *, is_named: bool = False) -> str:
     others could have written what it holds, where another process has it, or nothing can be written.
     """
     try:
-        folder.mkdir(MODE, parents=True, exist_ok=True)
-        reason, said = not_ours(folder), ""
+        reason = next(filter(None, map(_others_link, folder.parents)), "")
+        if not reason:
+            folder.mkdir(MODE, parents=True, exist_ok=True)
+            reason = not_ours(folder)
+        said = ""
         if not reason and os.stat(folder).st_mode & stat.S_IWGRP:
             said = f"{folder} may be written by its group: whoever is in it decides what the next run sets."
             reason = "" if is_named else "may be written by its group (--out with its name accepts that)"
@@ -33,7 +36,8 @@ def claim(folder: Path, *, is_named: bool = False) -> str:
             raise BadBench(f"{folder} {reason}, so it is not used; name a folder of your own with --out.")
         lock = open_append(folder / LOCK)
     except OSError as error:
-        raise cannot_be_written(folder / LOCK, error) from error
+        why = error.strerror or error
+        raise BadBench(f"{folder / LOCK} cannot be written ({why}); name another folder with --out.") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -42,6 +46,13 @@ def claim(folder: Path, *, is_named: bool = False) -> str:
     except OSError:
         pass  # a file system without locks
     return said
+
+
+def _others_link(path: Path) -> str:
+    """Why a folder on the way may lead somewhere else tomorrow; empty where it does not."""
+    if path.is_symlink() and (owner := path.lstat().st_uid) not in trusted_owners():
+        return f"lies below {path}, a link of another user ({owner})"
+    return ""
 
 
 def discard(folder: Path) -> None:

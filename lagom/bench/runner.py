@@ -166,8 +166,10 @@ def _start(request: Request, task: Task, store: Store, limit: float | None) -> P
             strategy = ["--strategy", arm.strategy] if arm.strategy else []
             lagom = [*strategy, *arm.options] if arm.plugin else None
     metric = request.metric if task.kind is Kind.PROCESS else ""
-    unit = next((run.unit for run in store.record.runs if run.unit), "")
-    return ProcessStart(request.command, request.folder, name, lagom, environ, limit, metric, unit)
+    unit = next((run.unit for run in store.record.runs if run.unit is not None), None)
+    return ProcessStart(
+        request.command, request.folder, name, lagom, environ, limit, metric, unit, request.higher_is_better
+    )
 
 
 def _until_enough(request: Request, task: Task, start: ProcessStart, regions: JobRegions | None) -> ProcessStart:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,8 @@ from lagom.start import VARIABLES
 from lagom.version import __version__
 
 FILE = "bench.json"
+#: As in csrc/config/environment.c: printable, and short enough to be kept whole.
+SETTING_VALUE = re.compile(r"[ !#-~]{1,63}")
 START_SETTINGS = frozenset(variable.name for variable in VARIABLES)
 FORMAT = 2
 
@@ -28,8 +32,11 @@ class BadBench(LagomError):
 
 def _are_known(settings: dict[str, Any]) -> dict[str, Any]:
     """A record may have been written by somebody else, and what it names is set for the job."""
-    if unknown := [name for name in settings if name not in START_SETTINGS]:
-        raise ValueError(f"{unknown[0]} is no start setting of NCCL that lagom knows")
+    for name, value in settings.items():
+        if name not in START_SETTINGS:
+            raise ValueError(f"{name} is no start setting of NCCL that lagom knows")
+        if not all(map(SETTING_VALUE.fullmatch, [value] if isinstance(value, str) else value)):
+            raise ValueError(f"{name} has a value that no saved config can have")
     return settings
 
 
@@ -65,7 +72,7 @@ class RunRecord(BaseModel):
     )
     cycles: int | None = None  # of a comparison: how many it was asked for
     measure: str = ""
-    unit: str = ""  # of the metric's number, as the job prints it first; empty where it prints none that is known
+    unit: str | None = None  # of the metric's number; empty: it has none; None: no number was read
     value: float | None = None
     samples: list[float] = Field(default_factory=list)
     windows: list[ArmWindow] = Field(default_factory=list)
@@ -100,9 +107,11 @@ class RunRecord(BaseModel):
 
     @property
     def is_without_nccl(self) -> bool:
-        """Whether plain NCCL, or what is compared with it within one job, ran to its end and nobody called it."""
+        """Whether plain NCCL, or what is compared with it within one job, ran to its end, or until it had shown all
+        that was wanted of it, and nobody called NCCL."""
         is_stock = self.kind != "process" or self.arm == "own:stock"
-        return is_stock and self.called_nccl is False and self.exit == 0 and self.ended == "itself"
+        is_complete = (self.ended == "itself" and self.exit == 0) or (self.ended == "us" and self.value is not None)
+        return is_stock and self.called_nccl is False and is_complete
 
     @property
     def gave_nothing(self) -> bool:
@@ -236,7 +245,7 @@ class Store:
 
     def _write(self, path: Path) -> None:
         try:
-            write_whole(path, self.record.model_dump_json(indent=1) + "\n", sync=True)
+            write_whole(path, self.record.model_dump_json(indent=1) + "\n", mode=0o644, sync=True)
         except OSError as error:
             raise cannot_be_written(self.path, error) from error
 
@@ -254,6 +263,8 @@ def read_record(path: Path, *, must_be_ours: bool = False) -> BenchRecord:
     user's file is read."""
     try:
         with os.fdopen(open_own(path), "rb") if must_be_ours else open_regular(path) as file:
+            if must_be_ours and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                raise BadBench(f"{path} may be written by every user, so it is not continued; measure with --fresh.")
             text = file.read()
         if (number := RecordFormat.model_validate_json(text).format) != FORMAT:
             raise BadBench(

@@ -100,7 +100,7 @@ def keep_config(command: Sequence[str], config: Path, environ: Mapping[str, str]
             return "the config is not kept: that of lagom tune, which has start settings, stays"
         cache.keep(job, machine, config, by)
     except FAILURES as error:
-        return shorten(f"the config is not kept for the next start: {_one_line(error)}")
+        return f"the config is not kept for the next start: {_one_line(error)}"
     if not starts_every_rank(command, environ):
         return "the config is kept: the next start of this job names it"
     return "the config is kept: the next start of this job replays it, without a search"

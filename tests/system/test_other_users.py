@@ -458,9 +458,7 @@ def measure(command: str, folder: Path, ran: Path, **environ: str) -> subprocess
 
 @pytest.mark.parametrize("how", ["another user's", "another user's link", "open to all", "a record of another user"])
 @pytest.mark.parametrize("command", MEASURING)
-def test_samples_that_another_user_could_have_written_are_not_continued(
-    command: str, how: str, tmp_path: Path
-) -> None:
+def test_samples_that_another_user_could_have_written_are_not_continued(command: str, how: str, tmp_path: Path) -> None:
     folder, elsewhere, ran = tmp_path / "samples", tmp_path / "elsewhere", tmp_path / "ran"
     elsewhere.mkdir()
     if how == "another user's link":
@@ -479,6 +477,18 @@ def test_samples_that_another_user_could_have_written_are_not_continued(
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert [file for file in sorted(folder.iterdir()) if file.name != ".lock"] == before
+    assert not ran.exists()
+
+
+def test_a_folder_below_another_users_link_is_not_made(tmp_path: Path) -> None:
+    link, elsewhere, ran = tmp_path / "link", tmp_path / "elsewhere", tmp_path / "ran"
+    elsewhere.mkdir()
+    link.symlink_to(elsewhere)
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    done = measure("bench", link / "samples", ran)
+    assert done.returncode == 2
+    assert "a link of another user" in done.stderr
+    assert list(elsewhere.iterdir()) == []
     assert not ran.exists()
 
 

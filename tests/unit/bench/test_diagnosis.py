@@ -54,12 +54,12 @@ def test_a_metric_that_no_line_has_is_named() -> None:
         f"no line of its output matched --metric '{METRIC}'"
     )
     zero = read("step 0")
-    assert why("off", Seen(metric=zero)) == f"no line of its output gave a number above 0 by --metric '{METRIC}'"
+    assert why("off", Seen(metric=zero)) == "--metric matched, but '0' is no number above 0"
 
 
 def test_a_metric_that_is_no_number_is_named() -> None:
     assert why("off", Seen(metric=read("step 1,5"))).startswith("--metric matched, but '1,5' is no number")
-    assert why("off", Seen(metric=read("step ."))) == "--metric matched, but '.' is no number"
+    assert why("off", Seen(metric=read("step ."))) == "--metric matched, but '.' is no number above 0"
 
 
 @pytest.mark.parametrize("name", ["", "guided", "own:lagom", "own:static=2"])

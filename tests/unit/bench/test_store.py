@@ -13,7 +13,7 @@ import pytest
 
 from lagom.bench.request import Request
 from lagom.bench.results_folder import claim
-from lagom.bench.store import FILE, BadBench, Store, read_record
+from lagom.bench.store import FILE, BadBench, RunRecord, Store, read_record
 
 HOLDER = """
 import sys
@@ -59,6 +59,10 @@ GROUP = {"name": "8 channels", "settings": {"NCCL_MIN_NCHANNELS": "8"}}
     [
         {"groups": [GROUP | {"settings": {"LD_PRELOAD": "/tmp/evil.so"}}]},
         {"groups": [GROUP], "factors": {"PYTHONPATH": ["/tmp"]}},
+        {"groups": [GROUP | {"settings": {"NCCL_SOCKET_NTHREADS": "\0x"}}]},
+        {"groups": [GROUP | {"settings": {"NCCL_SOCKET_NTHREADS": "4\nNCCL_NET_PLUGIN=/tmp/evil.so"}}]},
+        {"groups": [GROUP | {"settings": {"NCCL_SOCKET_NTHREADS": "1" * 100}}]},
+        {"groups": [GROUP], "factors": {"NCCL_SOCKET_NTHREADS": ["1", ""]}},
     ],
 )
 def test_a_record_brings_no_variable_that_is_no_start_setting(tune: dict[str, Any], tmp_path: Path) -> None:
@@ -69,7 +73,7 @@ def test_a_record_brings_no_variable_that_is_no_start_setting(tune: dict[str, An
     (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", "groups": [GROUP]}}))
     assert Store(request).record.tune is not None
     (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", **tune}}))
-    with pytest.raises(BadBench, match="is no start setting of NCCL that lagom knows"):
+    with pytest.raises(BadBench, match=r"is no start setting of NCCL that lagom knows|has a value that no saved"):
         Store(request)
 
 
@@ -80,3 +84,23 @@ def test_a_record_is_continued_from_no_link_and_read_from_any_file(tmp_path: Pat
     with pytest.raises(BadBench, match="cannot be read"):
         Store(request)
     assert read_record(tmp_path / FILE).command == ["train"]
+
+
+def test_a_record_that_every_user_may_write_is_not_continued(tmp_path: Path) -> None:
+    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    (tmp_path / FILE).write_text(Store(request).record.model_dump_json())
+    (tmp_path / FILE).chmod(0o666)
+    with pytest.raises(BadBench, match="may be written by every user"):
+        Store(request)
+    (tmp_path / FILE).chmod(0o644)
+    assert Store(request).record.command == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "value", "expected"), [("us", 1.0, True), ("us", None, False), ("limit", 1.0, False)]
+)
+def test_a_process_that_showed_all_that_was_wanted_without_nccl_is_known(
+    ended: str, value: float | None, expected: bool
+) -> None:
+    run = RunRecord(kind="process", arm="own:stock", ended=ended, value=value, called_nccl=False, exit=-15)
+    assert run.is_without_nccl is expected
