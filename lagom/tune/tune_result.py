@@ -100,7 +100,8 @@ def saved_config(
     None where neither is faster."""
     if result.verdict != "improved" or result.group is None or result.speedup is None:
         return live
-    last = max((run for run in runs if run.stage == "confirm"), key=lambda run: run.ranks)
+    # A process may have ended before its ranks were seen to have described themselves.
+    last = max((run for run in runs if run.stage == "confirm"), key=lambda run: (run.ranks, run.ranks_seen))
     major, minor, patch = (int(part) for part in (last.nccl or "0.0.0").split("."))
     fingerprint = Fingerprint(
         nccl_version=major * 10000 + minor * 100 + patch,
@@ -108,7 +109,7 @@ def saved_config(
         nodes=last.nodes,
         gpu=last.gpu,
         p2p=last.peer_access,
-        simulated=last.simulated,
+        simulated=any(run.simulated for run in runs),
     )
     evidence: dict[str, Any] = {
         "lagom": __version__, "start": dict(result.group.settings), "speedup": result.speedup.value,

@@ -135,6 +135,23 @@ def test_the_saved_config_holds_the_settings_their_evidence_and_what_they_are_fo
     assert evidence["measure"] == "step ([0-9.]+)"
 
 
+def test_a_process_whose_ranks_were_hardly_seen_says_nothing_of_the_machine() -> None:
+    """It ended before they had described themselves: a simulated job stays one."""
+    found = record({"A": 0.5, "B": 0.55})
+    for place, run in enumerate(found.runs):
+        is_seen = place == len(found.runs) - 1
+        run.ranks_seen, run.simulated = (8, True) if is_seen else (0, False)
+        run.nccl, run.gpu, run.peer_access = (run.nccl, run.gpu, True) if is_seen else ("", "", None)
+    saved = saved_config(find_result(PLAN, tried_of(found.runs, higher_is_better=False)), found.runs, "step (.+)")
+    assert saved is not None
+    assert saved.fingerprint.simulated
+    assert (saved.fingerprint.gpu, saved.fingerprint.nccl_version, saved.fingerprint.p2p) == (
+        "NVIDIA H200",
+        22809,
+        True,
+    )
+
+
 def test_the_json_holds_every_process_and_can_be_written() -> None:
     found = record({"A": 0.5, "B": 0.55})
     result = find_result(PLAN, tried_of(found.runs, higher_is_better=False))
