@@ -4,25 +4,21 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from lagom import environment
 from lagom.bench.fingerprint import fingerprint_differences
 from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
 from lagom.bench.request import Request
 from lagom.errors import LagomError
 from lagom.files import open_own, open_regular, write_whole
-from lagom.start import VARIABLES
 from lagom.version import __version__
 
 FILE = "bench.json"
-#: As in csrc/config/environment.c: printable, and short enough to be kept whole.
-SETTING_VALUE = re.compile(r"[ !#-~]{1,63}")
-START_SETTINGS = frozenset(variable.name for variable in VARIABLES)
 FORMAT = 2
 
 
@@ -33,9 +29,9 @@ class BadBench(LagomError):
 def _are_known(settings: dict[str, Any]) -> dict[str, Any]:
     """A record may have been written by somebody else, and what it names is set for the job."""
     for name, value in settings.items():
-        if name not in START_SETTINGS:
+        if name not in environment.KNOWN:
             raise ValueError(f"{name} is no start setting of NCCL that lagom knows")
-        if not all(map(SETTING_VALUE.fullmatch, [value] if isinstance(value, str) else value)):
+        if not all(map(environment.fits, [value] if isinstance(value, str) else value)):
             raise ValueError(f"{name} has a value that no saved config can have")
     return settings
 
