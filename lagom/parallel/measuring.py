@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long each implementation takes for a call, and which one that makes the choice.
+
+Time is the wall clock's between two points where the device has nothing left to do, over several calls one after the
+other: the host's time for launches counts where it is longer than the device's, as it does in a job.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+from lagom.parallel.rank_group import RankGroup
+
+Run = Callable[[], object]
+#: Seconds that the rounds of a call may take, beside two calls of each implementation to get going.
+BUDGET_S = 0.35
+CALLS, ROUNDS, FEWEST_ROUNDS = 4, 12, 3
+#: What is slower than this by its first timed call is not measured further.
+HOPELESS = 1.5
+#: How much faster than plain something has to be to be chosen, and in what share of the rounds it has to be faster.
+MARGIN, QUORUM = 1.01, 0.75
+
+
+def measure(runs: Mapping[str, Run], group: RankGroup, device: torch.device, seed: int) -> dict[str, list[float]]:
+    """Nanoseconds a call of each, round by round, of the slowest rank: the same on all ranks. A collective. ``runs``
+    are the same names on every rank, ``plain`` first; what raises on a rank is left out on all. Of what is HOPELESS the
+    first time stands for all rounds."""
+    names = [name for name in runs if _works(runs[name], group, device)]
+    first = group.largest([_time_of(runs[name], 1, group, device) for name in names], device)
+    quick = {name: took for name, took in zip(names, first, strict=True) if took <= HOPELESS * first[0]}
+    found = _rounds({name: runs[name] for name in quick}, sum(quick.values()), group, device, random.Random(seed))
+    rounds = len(found["plain"])
+    return {name: found.get(name, [took] * rounds) for name, took in zip(names, first, strict=True)}
+
+
+def _rounds(
+    runs: Mapping[str, Run], once: float, group: RankGroup, device: torch.device, shuffled: random.Random
+) -> dict[str, list[float]]:
+    """As many rounds as BUDGET_S allows, each in another order. ``once``: nanoseconds of one call of each."""
+    calls = CALLS if once * CALLS * FEWEST_ROUNDS < BUDGET_S * 1e9 else 1
+    names, taken = list(runs), []
+    for _ in range(max(FEWEST_ROUNDS, min(ROUNDS, int(BUDGET_S * 1e9 / (once * calls))))):
+        took = {name: _time_of(runs[name], calls, group, device) for name in shuffled.sample(names, len(names))}
+        taken += [took[name] for name in names]
+    agreed = group.largest(taken, device)
+    return {name: agreed[place :: len(names)] for place, name in enumerate(names)}
+
+
+def best_of(times: Mapping[str, list[float]]) -> str:
+    """``plain``, or what is clearly faster: by MARGIN in the median of the rounds, and faster in QUORUM of them."""
+    best, most = "plain", MARGIN
+    for name, took in times.items():
+        gains = [plain / one for plain, one in zip(times["plain"], took, strict=True)]
+        often = sum(gain > 1.0 for gain in gains) >= QUORUM * len(gains)
+        if name != "plain" and often and statistics.median(gains) >= most:
+            best, most = name, statistics.median(gains)
+    return best
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done everything."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _works(run: Run, group: RankGroup, device: torch.device) -> bool:
+    """Two calls, of which the first may load kernels."""
+    try:
+        run()
+        run()
+        synchronize(device)
+        works = True
+    except RuntimeError:
+        works = False
+    return group.all_say(works, device)
+
+
+def _time_of(run: Run, calls: int, group: RankGroup, device: torch.device) -> float:
+    """Nanoseconds a call on this rank; all ranks begin together."""
+    group.all_say(True, device)
+    synchronize(device)
+    begin = time.perf_counter_ns()
+    for _ in range(calls):
+        run()
+    synchronize(device)
+    return (time.perf_counter_ns() - begin) / calls

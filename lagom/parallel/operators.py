@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AllGather then matmul, and matmul then ReduceScatter, of tensor parallelism: what users call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lagom.errors import UsageError
+from lagom.parallel.choosing import check_named
+from lagom.parallel.eager import gather_products, scattered_product
+from lagom.parallel.matmul_call import GATHER, SCATTER
+from lagom.parallel.rank_group import group_named
+from lagom.parallel.said_once import say_once
+
+
+def all_gather_matmul(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    group: Any,
+    dim: int = 0,
+    *,
+    implementation: str | None = None,
+    keep_gathered: bool = True,
+    size: int | None = None,
+) -> list[Tensor]:
+    """Gather ``x`` from all ranks along ``dim`` and multiply it with each weight: ``[gathered @ w for w in weights]``.
+
+    A collective, and so is its backward, which is :func:`matmul_reduce_scatter`. The first call of a shape measures
+    how to do it best, half a second at most (:func:`choices`). Calls of one group are made on one stream.
+
+    :param x: this rank's shard, ``[rows, K]`` or ``[batch, rows, K]`` or with more dimensions, of the same shape on
+        every rank (but see ``size``); in bfloat16, float16 or float32 (others: by the plain way only).
+    :param weights: matrices ``[K, n]``, this rank's columns; of an ``nn.Linear`` pass ``weight.t()``.
+    :param group: a process group or its name.
+    :param dim: 0 or 1, which is not the last one of ``x``; 0 needs no copy, nor does 1 with a batch of 1.
+    :param implementation: ``plain``, ``fused``, ``copies``, ``copies_two_streams`` or ``looped`` instead of the best;
+        where it cannot be used, plain. Default: the variable ``LAGOM_PARALLEL``, else the best.
+    :param keep_gathered: for the gradients of the weights the gathered ``x`` is needed: ``ranks`` times the memory of
+        ``x``, kept until the backward. False: only ``x`` is kept and gathered again then. If no weight needs a
+        gradient, neither is done.
+    :param size: rows of the whole along ``dim`` where ranks do not divide them: rank r has the r-th chunk of
+        ``torch.chunk``, as DTensor's ``Shard``. By the plain way only.
+    :returns: for each weight the product ``[ranks * rows, n]``, or the same with the batch; with ``dim`` 1 and a batch
+        it may not be contiguous.
+    :raises UsageError: shapes, dtypes or devices do not fit; no rank has communicated then.
+    :raises SettingError: there is no implementation of that name.
+    """
+    _check_tensors(GATHER, [x, *weights], dim, size)
+    name, rank, ranks = _group(group)
+    named, whole = check_named(implementation), ranks * x.shape[dim] if size is None else size
+    rows, uneven = _chunk(whole, rank, ranks), whole % ranks != 0
+    if x.shape[dim] != rows:
+        raise UsageError(
+            f"{GATHER}: x has {x.shape[dim]} rows along dim {dim}, and of {whole} rows rank {rank} of {ranks} has "
+            f"{rows}; pass the chunk of torch.chunk, or another size."
+        )
+    if ranks == 1:
+        _say(f"{GATHER}: the group has one rank, so the product is plain.")
+        return [x @ weight for weight in weights]
+    matrix, rest = _to_matrix(_padded(x, dim, _chunk(whole, 0, ranks)), dim)
+    keep = keep_gathered and torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
+    if uneven:
+        _say(f"{GATHER}: {whole} rows are not divided by {ranks} ranks, so plain is used.")
+    products = gather_products(matrix, list(weights), name, "plain" if uneven else named, dim, keep)
+    return [_from_matrix(product, dim, rest, whole) for product in products]
+
+
+def matmul_reduce_scatter(
+    x: Tensor, weight: Tensor, group: Any, dim: int = 0, *, implementation: str | None = None
+) -> Tensor:
+    """Multiply, sum the products over all ranks, and keep this rank's part along ``dim``.
+
+    A collective, and so is its backward, which is :func:`all_gather_matmul`. Arguments as there.
+
+    :param x: ``[rows, k]`` or ``[batch, rows, k]`` or with more dimensions, of the same shape on every rank but for k.
+    :param weight: ``[k, N]``, this rank's rows.
+    :returns: ``[rows / ranks, N]``, or the same with the batch. Where ranks do not divide the rows: the chunk that
+        ``torch.chunk`` gives this rank, which may have no rows, by the plain way only.
+    :raises UsageError: shapes, dtypes or devices do not fit; no rank has communicated then.
+    :raises SettingError: there is no implementation of that name.
+    """
+    _check_tensors(SCATTER, [x, weight], dim)
+    name, rank, ranks = _group(group)
+    named, whole = check_named(implementation), x.shape[dim]
+    if ranks == 1:
+        _say(f"{SCATTER}: the group has one rank, so the product is plain.")
+        return x @ weight
+    uneven = whole % ranks != 0
+    if uneven:
+        _say(f"{SCATTER}: {whole} rows are not divided by {ranks} ranks, so plain is used.")
+    matrix, rest = _to_matrix(_padded(x, dim, ranks * _chunk(whole, 0, ranks)), dim)
+    own = scattered_product(matrix, weight, name, "plain" if uneven else named, dim)
+    return _from_matrix(own, dim, rest, _chunk(whole, rank, ranks))
+
+
+def _check_tensors(operator: str, tensors: Sequence[Tensor], dim: int, whole: int | None = None) -> None:
+    x, *weights = tensors
+    wrong = _wrong_dimensions(x, weights, dim) or _wrong_sizes(x, weights, dim, whole) or _wrong_kinds(tensors)
+    if wrong:
+        raise UsageError(f"{operator}: {wrong}.")
+
+
+def _wrong_dimensions(x: Tensor, weights: Sequence[Tensor], dim: int) -> str:
+    if not weights:
+        return "there is no weight; pass at least one"
+    if x.dim() < 2 or any(weight.dim() != 2 for weight in weights):
+        return f"x has {x.dim()} dimensions and the weights {[w.dim() for w in weights]}; x needs 2 or more, weights 2"
+    if dim not in (0, 1) or dim > x.dim() - 2:
+        return f"dim {dim} of {x.dim()} dimensions; it can be 0 or 1, and not the last one, which is multiplied"
+    return ""
+
+
+def _wrong_sizes(x: Tensor, weights: Sequence[Tensor], dim: int, whole: int | None) -> str:
+    if any(weight.shape[0] != x.shape[-1] for weight in weights):
+        rows = [weight.shape[0] for weight in weights]
+        return f"x has {x.shape[-1]} columns and the weights {rows} rows; they must be equal (nn.Linear: weight.t())"
+    others = (*x.shape[:dim], *x.shape[dim + 1 :], *(weight.shape[1] for weight in weights))
+    if 0 in others or (whole or x.shape[dim]) < 1:
+        return f"x is {list(x.shape)} and the weights {[list(w.shape) for w in weights]}; no size can be 0"
+    return ""
+
+
+def _wrong_kinds(tensors: Sequence[Tensor]) -> str:
+    if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
+        return f"the dtypes are {', '.join(str(tensor.dtype) for tensor in tensors)}; convert all to one"
+    if any(tensor.device != tensors[0].device for tensor in tensors):
+        return f"the devices are {', '.join(str(tensor.device) for tensor in tensors)}; move all to one"
+    return ""
+
+
+def _group(group: Any) -> tuple[str, int, int]:
+    """Name, rank of this process, ranks."""
+    if isinstance(group, str):
+        found = group_named(group)
+        return group, found.rank, found.size
+    return group.group_name, group.rank(), group.size()
+
+
+def _chunk(whole: int, rank: int, ranks: int) -> int:
+    """How many rows torch.chunk gives a rank."""
+    most = -(-whole // ranks)
+    return max(0, min(most, whole - rank * most))
+
+
+def _padded(x: Tensor, dim: int, rows: int) -> Tensor:
+    missing = rows - x.shape[dim]
+    return F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
+
+
+def _to_matrix(x: Tensor, dim: int) -> tuple[Tensor, list[int]]:
+    """Rows of ``dim`` first, then the other dimensions, as one; and those others. A matrix stays as it is: every view
+    costs time of the host."""
+    if x.dim() == 2:
+        return x, []
+    moved = x.movedim(dim, 0)
+    return moved.reshape(-1, x.shape[-1]), list(moved.shape[1:-1])
+
+
+def _from_matrix(matrix: Tensor, dim: int, rest: list[int], rows: int) -> Tensor:
+    found = matrix.view(-1, *rest, matrix.shape[1]).movedim(0, dim) if rest else matrix
+    return found if found.shape[dim] == rows else found.narrow(dim, 0, rows)
+
+
+def _say(sentence: str) -> None:
+    """Not while a compiler reads this: a log is nothing for its graph."""
+    if not torch.compiler.is_compiling():
+        say_once(sentence)
