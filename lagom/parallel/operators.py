@@ -16,6 +16,7 @@ from lagom.parallel.eager import gather_products, scattered_product
 from lagom.parallel.matmul_call import GATHER, SCATTER
 from lagom.parallel.rank_group import group_named
 from lagom.parallel.said_once import say_once
+from lagom.parallel.torch_gate import constant_for_compilers
 
 
 def all_gather_matmul(
@@ -136,9 +137,14 @@ def _wrong_kinds(tensors: Sequence[Tensor]) -> str:
 def _group(group: Any) -> tuple[str, int, int]:
     """Name, rank of this process, ranks."""
     if isinstance(group, str):
-        found = group_named(group)
-        return group, found.rank, found.size
+        return (group, *_place_in(group))
     return group.group_name, group.rank(), group.size()
+
+
+@constant_for_compilers
+def _place_in(name: str) -> tuple[int, int]:
+    found = group_named(name)
+    return found.rank, found.size
 
 
 def _chunk(whole: int, rank: int, ranks: int) -> int:
