@@ -90,9 +90,10 @@ def choose(call: MatmulCall, group: RankGroup, device: torch.device, named: str,
     if known is not None:
         return known
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        say_once(
-            f"{call.operator} was first called while a CUDA graph was captured, so it is plain there; call it before."
-        )
+        if asked != "plain":
+            say_once(
+                f"{call.operator} was first called while a CUDA graph was captured, so it is plain; call it before."
+            )
         return PLAIN
     record = _agree(call, group, device, "" if asked == "auto" else asked, run)
     _records.append(record)

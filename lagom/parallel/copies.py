@@ -41,7 +41,7 @@ class Copies:
         reserve(group, 256 if call.operator == GATHER and call.pooled else call.symmetric_bytes, device)
 
     def all_gather_matmul(self, x: Tensor, weights: Sequence[Tensor], group: RankGroup) -> tuple[Tensor, list[Tensor]]:
-        space, main = workspace(group), torch.cuda.current_stream()
+        space, main = workspace(group), torch.cuda.current_stream(x.device)
         gathered = x.new_empty(group.size * x.shape[0], x.shape[1])
         products = [x.new_empty(group.size * x.shape[0], weight.shape[1]) for weight in weights]
         space.begin.record(main)
@@ -58,7 +58,7 @@ class Copies:
         return gathered, products
 
     def matmul_reduce_scatter(self, xs: Sequence[Tensor], weights: Sequence[Tensor], group: RankGroup) -> Tensor:
-        space, main = workspace(group), torch.cuda.current_stream()
+        space, main = workspace(group), torch.cuda.current_stream(xs[0].device)
         count, columns, dtype = xs[0].shape[0] // group.size, weights[0].shape[1], xs[0].dtype
         parts = xs[0].new_empty(group.size - 1, count, columns)
         slots = space.block.part_of(group.rank, (group.size, count, columns), dtype)

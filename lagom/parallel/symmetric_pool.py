@@ -49,7 +49,8 @@ class Workspace:
 
     def __init__(self, block: Block, ranks: int) -> None:
         self.block = block
-        self.copier, self.second = torch.cuda.Stream(priority=-1), torch.cuda.Stream()
+        device = block.tensor.device
+        self.copier, self.second = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
         self.begin, self.end, self.second_end = (torch.cuda.Event() for _ in range(3))
         self.done = [torch.cuda.Event() for _ in range(ranks)]
 
