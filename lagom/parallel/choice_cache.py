@@ -42,14 +42,17 @@ def key_of(call: MatmulCall) -> str:
 def load_choice(call: MatmulCall) -> StoredChoice | None:
     """What is kept of a call; None, with one sentence in the log, where there is something that cannot be used."""
     path = _path(call)
-    if path is None or not path.exists():
+    if path is None:
         return None
     try:
+        path.lstat()
         if reason := _refusal(path):
             raise ValueError(reason)
         found = StoredChoice.model_validate_json(read_own(path))
         if found.key != key_of(call) or not found.is_whole():
             raise ValueError("it does not hold what was written")
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError) as error:
         reason = "it is no choice of this version" if isinstance(error, ValidationError) else str(error)
         say_once(f"{path} is not used ({reason}), so the call is measured again.")

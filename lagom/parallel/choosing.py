@@ -118,7 +118,8 @@ def _agree(call: MatmulCall, group: RankGroup, device: torch.device, named: str,
     if asked := _asked_for(every):
         chosen = asked if found.is_ready(asked) else "plain"
         if chosen != asked:
-            say_once(f"{asked} was asked for and cannot be used ({refusals[asked]}), so {call.operator} takes plain.")
+            reason = refusals[asked]
+            say_once(f"{asked} was asked for and cannot be used ({reason}), so {call.operator} takes plain.", reason)
         return found.record(chosen, "named", {})
     kept = _NAMES.get(cached, "")
     if stored and {numbers[2] for numbers in every} == {cached} and found.is_ready(kept):

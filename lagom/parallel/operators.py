@@ -61,12 +61,12 @@ def all_gather_matmul(
             f"{rows}; pass the chunk of torch.chunk, or another size."
         )
     if ranks == 1:
-        _say(f"{GATHER}: the group has one rank, so the product is plain.")
+        _say(f"{GATHER}: the group has one rank, so nothing is communicated.", "one rank")
         return [x @ weight for weight in weights]
     matrix, rest = _to_matrix(_padded(x, dim, _chunk(whole, 0, ranks)), dim)
     keep = keep_gathered and torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
     if uneven:
-        _say(f"{GATHER}: {whole} rows are not divided by {ranks} ranks, so plain is used.")
+        _say(f"{GATHER}: {ranks} ranks do not divide {whole} rows, so plain is used.", "uneven")
     products = gather_products(matrix, list(weights), name, "plain" if uneven else named, dim, keep)
     return [_from_matrix(product, dim, rest, whole) for product in products]
 
@@ -89,11 +89,11 @@ def matmul_reduce_scatter(
     name, rank, ranks = _group(group)
     named, whole = check_named(implementation), x.shape[dim]
     if ranks == 1:
-        _say(f"{SCATTER}: the group has one rank, so the product is plain.")
+        _say(f"{SCATTER}: the group has one rank, so nothing is communicated.", "one rank")
         return x @ weight
     uneven = whole % ranks != 0
     if uneven:
-        _say(f"{SCATTER}: {whole} rows are not divided by {ranks} ranks, so plain is used.")
+        _say(f"{SCATTER}: {ranks} ranks do not divide {whole} rows, so plain is used.", "uneven")
     matrix, rest = _to_matrix(_padded(x, dim, ranks * _chunk(whole, 0, ranks)), dim)
     own = scattered_product(matrix, weight, name, "plain" if uneven else named, dim)
     return _from_matrix(own, dim, rest, _chunk(whole, rank, ranks))
@@ -172,7 +172,7 @@ def _from_matrix(matrix: Tensor, dim: int, rest: list[int], rows: int) -> Tensor
     return found if found.shape[dim] == rows else found.narrow(dim, 0, rows)
 
 
-def _say(sentence: str) -> None:
+def _say(sentence: str, cause: str) -> None:
     """Not while a compiler reads this: a log is nothing for its graph."""
     if not torch.compiler.is_compiling():
-        say_once(sentence)
+        say_once(sentence, cause)

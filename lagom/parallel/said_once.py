@@ -9,8 +9,8 @@ log = logging.getLogger("lagom.parallel")
 _said: set[str] = set()
 
 
-def say_once(sentence: str) -> None:
-    """Warn, unless the same sentence was said before."""
-    if sentence not in _said:
-        _said.add(sentence)
+def say_once(sentence: str, cause: str = "") -> None:
+    """Warn, unless it was said before; ``cause``: what a sentence with other numbers has in common with this one."""
+    if (cause or sentence) not in _said:
+        _said.add(cause or sentence)
         log.warning(sentence)

@@ -328,11 +328,10 @@ def where_it_cannot_work_plain_is_used_and_one_sentence_said() -> None:
             parallel.matmul_reduce_scatter(x, w, dist.group.WORLD)
             parallel.all_gather_matmul(x.double(), [w.double()], dist.group.WORLD)
             assert parallel.empty((2, 3), torch.float32, dist.group.WORLD).shape == (2, 3)
-    assert [sentence.partition(":")[0] for sentence in said] == [
-        "all_gather_matmul",
-        "matmul_reduce_scatter",
-        "matmul_reduce_scatter",
-        "lagom.parallel.empty gives ordinary memory",
+    assert said == [
+        "all_gather_matmul: the group has one rank, so nothing is communicated.",
+        "matmul_reduce_scatter: 4 ranks do not divide 3 rows, so plain is used.",
+        "lagom.parallel.empty gives ordinary memory: it needs CUDA devices.",
     ], said
     assert parallel.choices()[-1].refusals["looped"] == "it is not made for float64"
     assert parallel.memory() == 0

@@ -85,6 +85,7 @@ def replace_by_link(path: Path) -> None:
         (lambda path: path.parent.chmod(0o777), "may be written by every user"),
         (lambda path: path.parent.parent.chmod(0o770), "may be written by others"),
         (replace_by_link, "symbolic link"),
+        (lambda path: (path.unlink(), path.mkdir()), "regular file"),
     ],
 )
 def test_a_file_that_cannot_be_trusted_is_not_used(
@@ -104,9 +105,11 @@ def test_a_cache_that_cannot_be_written_is_said_once(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LAGOM_CACHE", str(tmp_path / "file"))
     for _ in range(2):
+        assert choice_cache.load_choice(CALL) is None
         choice_cache.save_choice(CALL, "looped", TIMES)
-    assert len(said.messages) == 1
-    assert "are not kept" in said.messages[0]
+    unread, unwritten = said.messages
+    assert "is not used" in unread
+    assert "are not kept" in unwritten
 
 
 def test_without_a_cache_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
