@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lagom.parallel.matmul_call import GATHER, MatmulCall, multiply, rows_of
 from lagom.parallel.rank_group import RankGroup
-from lagom.parallel.symmetric_pool import Workspace, find_pooled, reserve, workspace
+from lagom.parallel.symmetric_pool import Block, Workspace, find_pooled, reserve, workspace
 from lagom.parallel.torch_gate import symmetric_refusal
 
 
@@ -44,9 +44,10 @@ class Copies:
         space, main = workspace(group), torch.cuda.current_stream(x.device)
         gathered = x.new_empty(group.size * x.shape[0], x.shape[1])
         products = [x.new_empty(group.size * x.shape[0], weight.shape[1]) for weight in weights]
+        block, offset = _share(x, group, space)
         space.begin.record(main)
         with torch.cuda.stream(space.copier):
-            _pull(x, gathered, group, space)
+            _pull(x, gathered, group, space, block, offset)
         for step, owner in enumerate([group.rank, *group.peers]):
             with torch.cuda.stream(self._stream(step, main, space)):
                 if step:
@@ -95,14 +96,20 @@ class Copies:
         main.wait_event(space.end)
 
 
-def _pull(x: Tensor, gathered: Tensor, group: RankGroup, space: Workspace) -> None:
+def _share(x: Tensor, group: RankGroup, space: Workspace) -> tuple[Block, int]:
+    """On the caller's stream: x where peers read it, once all of them have come. The block, and where in it."""
+    pooled = find_pooled(x, group)
+    block, offset = pooled or (space.block, 0)
+    if pooled is None:
+        block.part_of(group.rank, tuple(x.shape), x.dtype).copy_(x)
+    block.handle.barrier(channel=0)
+    return block, offset
+
+
+def _pull(x: Tensor, gathered: Tensor, group: RankGroup, space: Workspace, block: Block, offset: int) -> None:
     """On the copier: peers' shards, one event each, and the own one."""
     space.copier.wait_event(space.begin)
-    pooled = find_pooled(x, group)
-    (block, offset), shape = pooled or (space.block, 0), tuple(x.shape)
-    if pooled is None:
-        block.part_of(group.rank, shape, x.dtype).copy_(x)
-    block.handle.barrier(channel=0)
+    shape = tuple(x.shape)
     for owner in group.peers:
         (part,) = rows_of([gathered], owner, group.size)
         part.copy_(block.part_of(owner, shape, x.dtype, offset))

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -115,12 +116,13 @@ def work(rank: int, options: argparse.Namespace, port: int) -> None:
     dist.init_process_group("nccl", rank=rank, world_size=options.ranks, device_id=device, timeout=limit)
     chance = random.Random(rank)  # every rank is late at other calls
     wrong: dict[str, int] = {}
-    for number, name in enumerate(NAMES):
+    for number, name in enumerate(options.names.split(",")):
         for place, shape in enumerate(SHAPES):
             dtype, pooled = DTYPES[(number + place) % len(DTYPES)], place == 1
             case = Case(name, shape, dtype, pooled)
             about = f"{name} {shape} {str(dtype).removeprefix('torch.')}{' pooled' if pooled else ''}"
             wrong[about] = wrong_calls(case, options.calls // len(SHAPES), chance, case.run)
+            print(f"rank {rank}: {about}: {wrong[about]} wrong", file=sys.stderr, flush=True)
             if name != "fused":  # its workspace is torch's
                 wrong[f"{about} graph"] = wrong_calls(case, options.calls // 10, chance, captured(case))
     case = Case("auto", SHAPES[0], torch.bfloat16, False)
@@ -141,6 +143,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--ranks", type=int, default=torch.cuda.device_count())
     options.add_argument("--calls", type=int, default=1000)
+    options.add_argument("--names", default=",".join(NAMES), help="of implementations, commas between")
     options.add_argument("--port", type=int, default=29531)
     chosen = options.parse_args()
     mp.spawn(work, (chosen, chosen.port), nprocs=chosen.ranks)
