@@ -6,13 +6,14 @@
 
 A sample is the wall clock's time between two points where the device has nothing left to do, over several calls one
 after the other, of the slowest rank: the host's time for launches is in it. All arms come once a cycle, in another order
-each time, until plain against plain is within 1 %. `by_hand` is what a user writes without lagom; `plain` runs twice.
+each time, until plain against plain is within 1 %. With --graphs the calls of an arm are a CUDA graph instead. `by_hand` is what a user writes without lagom; `plain` runs twice.
 A row is written when it is done; the same --out continues after an earlier end.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import os
@@ -43,6 +44,7 @@ MODELS = {"8B": (4096, 6144, 14336), "70B": (8192, 10240, 28672), "tiny": (64, 9
 TOKENS = {"8B": (8192, 2048, 16384), "70B": (8192, 2048, 16384), "tiny": (64,)}
 COPIES = ("copies", "copies_two_streams")
 SAMPLE_NS, MOST_CALLS = 6e6, 16
+GRAPH_CALLS = 4
 FEWEST_CYCLES, MOST_CYCLES = 12, 48
 
 
@@ -103,6 +105,30 @@ def scatter_arms(shape: Data, device: torch.device, pool: Tensor, dtype: torch.d
     return {**arms, "plain_again": arms["plain"]}
 
 
+def graphs_of(arms: Arms) -> Arms:
+    """Each arm's calls as a CUDA graph, after a call that makes the choice. torch's fused operators are not captured."""
+    found = {}
+    for name, arm in arms.items():
+        if name != "fused":
+            arm()
+            found[name] = _graph(arm)
+    return found
+
+
+def _graph(arm: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for _ in range(GRAPH_CALLS):
+            result = arm()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return result
+
+    return replay
+
+
 class Clock:
     """Times arms on all ranks at once."""
 
@@ -137,9 +163,10 @@ class Clock:
         return (time.perf_counter_ns() - begin) / calls, (launched - begin) / calls
 
 
-def measured(arms: Arms, clock: Clock, seconds: float, shuffled: random.Random) -> Data:
-    """Samples by arm, nanoseconds a call, cycle by cycle; equal on all ranks."""
-    errors, failed = _errors(arms, clock)
+def measured(arms: Arms, clock: Clock, seconds: float, shuffled: random.Random, per: int, since: int) -> Data:
+    """Samples by arm, nanoseconds a call, cycle by cycle; equal on all ranks. ``per``: calls that an arm makes;
+    ``since``: choices before this shape."""
+    errors, failed = _errors(arms, clock, since)
     names = [name for name in arms if name not in failed]
     once = clock.agree([clock.time_of(arms["plain"], 3)[0]])[0]
     calls = max(3, min(MOST_CALLS, int(SAMPLE_NS / once)))
@@ -151,20 +178,19 @@ def measured(arms: Arms, clock: Clock, seconds: float, shuffled: random.Random) 
         flat = [found[name][which] for which in (0, 1) for name in names]
         *times, elapsed = clock.agree([*flat, time.monotonic() - began])
         for place, name in enumerate(names):
-            samples[name].append(round(times[place]))
-            hosts[name].append(round(times[len(names) + place]))
+            samples[name].append(round(times[place] / per))
+            hosts[name].append(round(times[len(names) + place] / per))
         cycles = len(samples["plain"])
         _, low, high = gain(samples, "plain_again", "plain")
         if cycles >= MOST_CYCLES or elapsed > seconds or (cycles >= FEWEST_CYCLES and 0.99 < low and high < 1.01):
             break
-    return {"calls": calls, "errors": errors, "failed": failed, "samples_ns": samples, "host_ns": hosts}
+    return {"calls": calls * per, "errors": errors, "failed": failed, "samples_ns": samples, "host_ns": hosts}
 
 
-def _errors(arms: Arms, clock: Clock) -> tuple[dict[str, float], dict[str, str]]:
+def _errors(arms: Arms, clock: Clock, since: int) -> tuple[dict[str, float], dict[str, str]]:
     """Largest difference from `by_hand`, over its largest value, on the worst rank; and which arms raised."""
     right = arms["by_hand"]().float()
     errors, failed = {}, {}
-    before = len(parallel.choices())
     for name, arm in arms.items():
         reason, error = "", 0.0
         try:
@@ -180,7 +206,7 @@ def _errors(arms: Arms, clock: Clock) -> tuple[dict[str, float], dict[str, str]]
             errors[name] = worst
             if worst > 0.03:
                 failed[name] = f"its result is wrong by {worst:.3g} of the largest value"
-    refused = {name: why for one in parallel.choices()[before:] for name, why in one.refusals.items()}
+    refused = {name: why for one in parallel.choices()[since:] for name, why in one.refusals.items()}
     failed |= {arm: refused[name] for arm in arms if (name := arm.removesuffix("_pooled")) in refused}
     return errors, failed
 
@@ -210,7 +236,10 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
         log.setLevel("ERROR")
     dtype = torch.bfloat16
     file, clock = Path(options.out), Clock(device, ends_at)
-    todo = [one for one in shapes(models, ranks) if _key(one) not in {_key(row) for row in _read(file)["rows"]}]
+    wanted = [{**one, "graphs": options.graphs} for one in shapes(models, ranks)]
+    todo = [one for one in wanted if _key(one) not in {_key(row) for row in _read(file)["rows"]}]
+    if options.tokens:
+        todo = [one for one in todo if str(one["tokens"]) in options.tokens.split(",")]
     todo = todo[: options.most or None]
     pool = parallel.empty((max((one["tokens"] // ranks * one["sizes"][0] for one in todo), default=1),), dtype, dist.group.WORLD)
     with torch.no_grad():
@@ -219,10 +248,11 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
                 break
             torch.manual_seed(rank)
             arms = (gather_arms if shape["matmul"].startswith("AG") else scatter_arms)(shape, device, pool, dtype)
-            before = len(parallel.choices())
-            row = {**shape, **measured(arms, clock, options.each, random.Random(number))}
+            before, per = len(parallel.choices()), GRAPH_CALLS if options.graphs else 1
+            arms = graphs_of(arms) if options.graphs else arms
+            row = {**shape, **measured(arms, clock, options.each, random.Random(number), per, before)}
             chosen = [one for one in parallel.choices()[before:] if one.source == "measured"]
-            row["choices"] = [{"chosen": one.chosen, "times_ns": one.times_ns, "refusals": one.refusals} for one in chosen]
+            row["choices"] = [dataclasses.asdict(one) for one in chosen]
             if rank == 0:
                 kept = _read(file)
                 kept["rows"].append(row)
@@ -236,10 +266,11 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
 
 def line(row: Data) -> str:
     """A row of the table."""
-    samples, choices = row["samples_ns"], [one["chosen"] for one in row["choices"]]
+    samples, which = row["samples_ns"], "captured" if row["graphs"] else "chosen"
+    choices = [one[which] for one in row["choices"]]
     arms = ("fused", "looped", *COPIES, "copies_pooled", "copies_two_streams_pooled")
     speeds = [_told(gain(samples, arm)) if arm in samples else "–" for arm in arms]
-    cells = [row["ranks"], f"{row['model']} T={row['tokens']} {row['matmul']}", f"{np.median(samples['plain']) / 1e6:.3f}"]
+    cells = [f"{row['ranks']}{', graph' * row['graphs']}", f"{row['model']} T={row['tokens']} {row['matmul']}", f"{np.median(samples['plain']) / 1e6:.3f}"]
     cells += [_told(gain(samples, "plain_again", "plain")), _told(gain(samples, "plain", "by_hand")), *speeds]
     for auto, chosen in zip(("auto", "auto_pooled"), choices, strict=False):
         same = [arm for arm in samples if "auto" not in arm and arm.endswith("_pooled") <= auto.endswith("_pooled")]
@@ -255,7 +286,7 @@ def table(data: Data) -> str:
     """All rows as Markdown."""
     head = ("TP", "shape", "plain, ms", "plain / plain", "by hand / plain", "fused", "looped", "copies", "copies, 2 streams")
     head = (*head, "copies, no copy-in", "the same, 2 streams", "auto", "auto, no copy-in")
-    rows = sorted(data["rows"], key=lambda row: (-row["ranks"], row["model"] != "8B", row["tokens"], row["matmul"]))
+    rows = sorted(data["rows"], key=lambda row: (row["graphs"], -row["ranks"], row["model"] != "8B", row["tokens"], row["matmul"]))
     return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *map(line, rows)])
 
 
@@ -264,7 +295,7 @@ def _told(found: tuple[float, float, float]) -> str:
 
 
 def _key(row: Data) -> tuple[Any, ...]:
-    return row["ranks"], row["model"], row["tokens"], row["matmul"]
+    return row["graphs"], row["ranks"], row["model"], row["tokens"], row["matmul"]
 
 
 def _read(file: Path) -> Data:
@@ -301,7 +332,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540, help="time limit of the whole")
     parser.add_argument("--each", type=float, default=4, help="time limit of the cycles of a shape, seconds")
     parser.add_argument("--models", default="8B,70B", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--tokens", default="", help="only these numbers of tokens, commas between")
     parser.add_argument("--most", type=int, default=0, help="shapes of a group size; 0 = all")
+    parser.add_argument("--graphs", action="store_true", help="measure CUDA graphs of calls instead of calls")
     parser.add_argument("--gloo", action="store_true", help="rehearsal on the CPU")
     parser.add_argument("--port", type=int, default=29600)
     parser.add_argument("--table", default="", help="FILE: print its table and measure nothing")

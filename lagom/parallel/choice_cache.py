@@ -20,17 +20,20 @@ from lagom.settings import cache_folder
 
 
 class StoredChoice(BaseModel):
-    """What a file holds. ``key``: call and versions, as they were; ``times_ns``: the median of each."""
+    """What a file holds. ``key``: call and versions, as they were; ``times_ns``: the median of each; ``captured`` and
+    ``device_times_ns``: the same for CUDA graphs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     key: str
     chosen: str
     times_ns: dict[str, float] = Field(max_length=16)
+    captured: str
+    device_times_ns: dict[str, float] = Field(max_length=16)
     digest: str
 
     def is_whole(self) -> bool:
         """Whether the file holds what was written."""
-        return self.digest == _digest(self.key, self.chosen, json.dumps(self.times_ns, sort_keys=True))
+        return self.digest == _digest(self.model_dump_json(exclude={"digest"}))
 
 
 def key_of(call: MatmulCall) -> str:
@@ -60,13 +63,17 @@ def load_choice(call: MatmulCall) -> StoredChoice | None:
     return found
 
 
-def save_choice(call: MatmulCall, chosen: str, times_ns: dict[str, float]) -> None:
+def save_choice(
+    call: MatmulCall, chosen: str, times_ns: dict[str, float], captured: str, device_times_ns: dict[str, float]
+) -> None:
     """Keep a choice for the next start; where that cannot be, one sentence in the log."""
     path = _path(call)
     if path is None:
         return
-    digest = _digest(key_of(call), chosen, json.dumps(times_ns, sort_keys=True))
-    stored = StoredChoice(key=key_of(call), chosen=chosen, times_ns=times_ns, digest=digest)
+    found = {"key": key_of(call), "chosen": chosen, "times_ns": times_ns}
+    found |= {"captured": captured, "device_times_ns": device_times_ns}
+    stored = StoredChoice(**found, digest="")
+    stored = StoredChoice(**found, digest=_digest(stored.model_dump_json(exclude={"digest"})))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if reason := _refusal(path):

@@ -3,7 +3,8 @@
 
 At a call's first use every rank enters the same exchanges, whatever it finds in its cache or was told by name: what
 each knows is gathered first, and from there on all decide by the same numbers. Nothing is measured, and no rank is
-asked, while a CUDA graph is captured.
+asked, while a CUDA graph is captured. A graph's launches cost the host nothing, so what it captures is chosen by the
+device's time, and never torch's fused operators: their workspace moves when a later call needs more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lagom.parallel.copies import Copies
 from lagom.parallel.fused import Fused
 from lagom.parallel.looped import Looped
 from lagom.parallel.matmul_call import DTYPES, CannotPrepare, Implementation, MatmulCall
-from lagom.parallel.measuring import best_of, measure
+from lagom.parallel.measuring import best_of, measure, measure_ahead
 from lagom.parallel.plain import PlainCollective
 from lagom.parallel.rank_group import RankGroup, digest_number
 from lagom.parallel.said_once import log, say_once
@@ -34,6 +35,8 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {one.name: one for one in _ALL}
 #: The place of a name in the numbers that ranks exchange; 0 = none.
 _NAMES = dict(enumerate(IMPLEMENTATIONS, 1))
 _NUMBERS = {name: number for number, name in _NAMES.items()}
+#: By these no CUDA graph is captured.
+NEVER_CAPTURED = ("fused",)
 VARIABLE = "LAGOM_PARALLEL"
 RunWith = Callable[[Implementation], object]
 
@@ -44,7 +47,8 @@ class Choice:
 
     ``shape``: rows, inner sizes, columns of the whole product; ``dim``: along which the caller's tensors are split;
     ``times_ns``: median nanoseconds a call of each that was measured, empty = none was; ``gain``: plain's time over
-    that of ``chosen``, None = not measured; ``refusals``: why an implementation cannot be used, by name.
+    that of ``chosen``, None = not measured; ``captured``: what a CUDA graph takes, ``device_times_ns``: the device's
+    time of each, which decides it; ``refusals``: why an implementation cannot be used, by name.
     """
 
     operator: str
@@ -56,6 +60,8 @@ class Choice:
     chosen: str
     source: Literal["measured", "cache", "named"]
     times_ns: dict[str, float] = field(default_factory=dict)
+    captured: str = "plain"
+    device_times_ns: dict[str, float] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -69,9 +75,10 @@ class Choice:
         size = f"{rows} x {'+'.join(map(str, inner))} x {'+'.join(map(str, columns))} {self.dtype}"
         gain = "" if self.gain is None else f", {self.gain:.3f} times as fast as plain"
         times = ", ".join(f"{name} {took / 1e6:.3f} ms" for name, took in self.times_ns.items())
+        graphs = "" if self.captured == self.chosen else f"CUDA graphs: {self.captured}"
         refused = "; ".join(f"no {name}: {reason}" for name, reason in self.refusals.items())
         where = f"dim {self.dim}, {self.ranks} ranks, {self.device}"
-        more = "".join(f" ({part})" for part in (times, refused) if part)
+        more = "".join(f" ({part})" for part in (times, graphs, refused) if part)
         return f"{self.operator} {size}, {where}: {self.chosen}, {self.source}{gain}{more}"
 
 
@@ -83,22 +90,40 @@ def choices() -> list[Choice]:
     return list(_records)
 
 
-def choose(call: MatmulCall, group: RankGroup, device: torch.device, named: str, run: RunWith) -> Implementation:
-    """The implementation for a call. The first time this is a collective; ``run`` carries the call out with one."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The implementations of a call."""
+
+    usual: Implementation
+    captured: Implementation
+
+    def now(self, device: torch.device) -> Implementation:
+        """The one to take."""
+        return self.captured if self.usual is not self.captured and _captures(device) else self.usual
+
+
+def _captures(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def choose(call: MatmulCall, group: RankGroup, device: torch.device, named: str, run: RunWith) -> Chosen | None:
+    """The implementations for a call. The first time this is a collective; ``run`` carries the call out with one. None:
+    a CUDA graph is being captured, and nothing was chosen before. LAGOM_PARALLEL is read at a call's first use."""
     asked = named or settings.read(VARIABLE)
     known = group.chosen.get((call, asked))
     if known is not None:
         return known
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if _captures(device):
         if asked != "plain":
             say_once(
                 f"{call.operator} was first called while a CUDA graph was captured, so it is plain; call it before."
             )
-        return PLAIN
+        return None
     record = _agree(call, group, device, "" if asked == "auto" else asked, run)
     _records.append(record)
     log.info("%s", record)
-    chosen = group.chosen[call, asked] = IMPLEMENTATIONS[record.chosen]
+    chosen = Chosen(IMPLEMENTATIONS[record.chosen], IMPLEMENTATIONS[record.captured])
+    group.chosen[call, asked] = chosen
     return chosen
 
 
@@ -112,7 +137,7 @@ def check_named(named: str | None) -> str:
 def _agree(call: MatmulCall, group: RankGroup, device: torch.device, named: str, run: RunWith) -> Choice:
     """The exchanges of a call's first use, the same on all ranks."""
     stored = load_choice(call)
-    cached = _NUMBERS.get(stored.chosen, 0) if stored else 0
+    cached = _pair_number(stored.chosen, stored.captured) if stored else 0
     refusals, every = _exchange(call, group, device, _NUMBERS.get(named, 0), cached)
     found = PendingChoice(call, group, device, run, refusals)
     if asked := _asked_for(every):
@@ -120,11 +145,18 @@ def _agree(call: MatmulCall, group: RankGroup, device: torch.device, named: str,
         if chosen != asked:
             reason = refusals[asked]
             say_once(f"{asked} was asked for and cannot be used ({reason}), so {call.operator} takes plain.", reason)
-        return found.record(chosen, "named", {})
-    kept = _NAMES.get(cached, "")
-    if stored and {numbers[2] for numbers in every} == {cached} and found.is_ready(kept):
-        return found.record(kept, "cache", stored.times_ns)
+        return found.record("named", chosen, {}, "plain" if chosen in NEVER_CAPTURED else chosen, {})
+    if stored and cached and {numbers[2] for numbers in every} == {cached}:
+        kept = (stored.chosen, stored.times_ns, stored.captured, stored.device_times_ns)
+        if all([found.is_ready(name) for name in (stored.chosen, stored.captured)]):
+            return found.record("cache", *kept)
     return found.measured()
+
+
+def _pair_number(chosen: str, captured: str) -> int:
+    """Both in one number that ranks compare; 0 = one of them has no implementation."""
+    numbers = _NUMBERS.get(chosen, 0), _NUMBERS.get(captured, 0)
+    return numbers[0] * (len(_NUMBERS) + 1) + numbers[1] if all(numbers) else 0
 
 
 @dataclass(frozen=True)
@@ -151,21 +183,37 @@ class PendingChoice:
         """The fastest, or plain where there is nothing else."""
         ready = [name for name in IMPLEMENTATIONS if self.is_ready(name)]
         if len(ready) == 1:
-            return self.record("plain", "measured", {})
+            return self.record("measured", "plain", {}, "plain", {})
         runs = {name: functools.partial(self.run, IMPLEMENTATIONS[name]) for name in ready}
-        rounds = measure(runs, self.group, self.device, digest_number(key_of(self.call)))
+        seed = digest_number(key_of(self.call))
+        rounds = measure(runs, self.group, self.device, seed)
         self.refusals.update({name: "it raised an error" for name in ready if name not in rounds})
-        chosen, times = best_of(rounds), {name: statistics.median(took) for name, took in rounds.items()}
+        left = {name: run for name, run in runs.items() if name in rounds and name not in NEVER_CAPTURED}
+        ahead = rounds
+        if self.device.type == "cuda":
+            ahead = measure_ahead(left, _medians(rounds), self.group, self.device, seed)
+        found = best_of(rounds), _medians(rounds), best_of({name: ahead[name] for name in left}), _medians(ahead)
         if self.group.rank == 0:
-            save_choice(self.call, chosen, times)
-        return self.record(chosen, "measured", times)
+            save_choice(self.call, *found)
+        return self.record("measured", *found)
 
-    def record(self, chosen: str, source: Literal["measured", "cache", "named"], times: dict[str, float]) -> Choice:
+    def record(
+        self,
+        source: Literal["measured", "cache", "named"],
+        chosen: str,
+        times: dict[str, float],
+        captured: str,
+        device_times: dict[str, float],
+    ) -> Choice:
         """What users can read of it."""
         call, refusals = self.call, dict(sorted(self.refusals.items()))
         shape = (call.rows, call.inner, call.columns)
         about = (call.operator, shape, call.dtype, call.dim, call.ranks, call.device)
-        return Choice(*about, chosen, source, times, refusals)
+        return Choice(*about, chosen, source, times, captured, device_times, refusals)
+
+
+def _medians(rounds: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(took) for name, took in rounds.items()}
 
 
 def _exchange(

@@ -13,15 +13,19 @@ and nothing is allocated on the other streams, so calls can be captured.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lagom.parallel.matmul_call import GATHER, MatmulCall, multiply, rows_of
+from lagom.parallel.copy_engine import On, copy_on
+from lagom.parallel.matmul_call import GATHER, MatmulCall, multiply
 from lagom.parallel.rank_group import RankGroup
 from lagom.parallel.symmetric_pool import Block, Workspace, find_pooled, reserve, workspace
 from lagom.parallel.torch_gate import symmetric_refusal
+
+_NOTHING = nullcontext()
 
 
 class Copies:
@@ -44,40 +48,44 @@ class Copies:
         space, main = workspace(group), torch.cuda.current_stream(x.device)
         gathered = x.new_empty(group.size * x.shape[0], x.shape[1])
         products = [x.new_empty(group.size * x.shape[0], weight.shape[1]) for weight in weights]
+        shards, parts = gathered.chunk(group.size), [product.chunk(group.size) for product in products]
         block, offset = _share(x, group, space)
         space.begin.record(main)
-        with torch.cuda.stream(space.copier):
-            _pull(x, gathered, group, space, block, offset)
+        space.copier.wait_event(space.begin)
+        for owner in group.peers:
+            copy_on(space.copier, shards[owner], block.part_of(owner, x.shape, x.dtype, offset))
+            space.done[owner].record(space.copier)
+        copy_on(space.copier, shards[group.rank], x)
         for step, owner in enumerate([group.rank, *group.peers]):
-            with torch.cuda.stream(self._stream(step, main, space)):
-                if step:
-                    torch.cuda.current_stream().wait_event(space.done[owner])
-                shard = rows_of([gathered], owner, group.size)[0] if step else x
-                for weight, product in zip(weights, products, strict=True):
-                    torch.mm(shard, weight, out=rows_of([product], owner, group.size)[0])
+            stream = self._stream(step, main, space)
+            if step:
+                stream.wait_event(space.done[owner])
+            with _NOTHING if stream is main else On(stream, main):
+                for weight, part in zip(weights, parts, strict=True):
+                    torch.mm(shards[owner] if step else x, weight, out=part[owner])
+        self._barrier(1, main, space, block)
         self._join(main, space)
         return gathered, products
 
     def matmul_reduce_scatter(self, xs: Sequence[Tensor], weights: Sequence[Tensor], group: RankGroup) -> Tensor:
         space, main = workspace(group), torch.cuda.current_stream(xs[0].device)
         count, columns, dtype = xs[0].shape[0] // group.size, weights[0].shape[1], xs[0].dtype
-        parts = xs[0].new_empty(group.size - 1, count, columns)
+        parts = xs[0].new_empty(group.size - 1, count, columns).unbind()
         slots = space.block.part_of(group.rank, (group.size, count, columns), dtype)
+        rows = list(zip(*(x.chunk(group.size) for x in xs), strict=True))
         space.begin.record(main)
-        with torch.cuda.stream(space.copier):
-            space.copier.wait_event(space.begin)
-            space.block.handle.barrier(channel=0)
+        space.copier.wait_event(space.begin)
+        self._barrier(0, main, space, space.block)
         for step, (owner, part) in enumerate(zip(group.peers, parts, strict=True), 1):
-            with torch.cuda.stream(self._stream(step, main, space)):
-                multiply(rows_of(xs, owner, group.size), weights, part)
-                space.done[owner].record()
-            with torch.cuda.stream(space.copier):
-                space.copier.wait_event(space.done[owner])
-                space.block.part_of(owner, (count, columns), dtype, group.rank * count * columns).copy_(part)
-        multiply(rows_of(xs, group.rank, group.size), weights, slots[group.rank])
-        with torch.cuda.stream(space.copier):
-            space.block.handle.barrier(channel=1)
-            space.end.record()
+            stream = self._stream(step, main, space)
+            with _NOTHING if stream is main else On(stream, main):
+                multiply(rows[owner], weights, part)
+            space.done[owner].record(stream)
+            space.copier.wait_event(space.done[owner])
+            slot = space.block.part_of(owner, (count, columns), dtype, group.rank * count * columns)
+            copy_on(space.copier, slot, part)
+        multiply(rows[group.rank], weights, slots[group.rank])
+        self._barrier(1, main, space, space.block)
         self._join(main, space)
         return torch.sum(slots, 0)
 
@@ -89,31 +97,24 @@ class Copies:
             space.second.wait_event(space.begin)
         return space.second
 
+    def _barrier(self, channel: int, main: Any, space: Workspace, block: Block) -> None:
+        with On(space.copier, main):
+            block.handle.barrier(channel=channel)
+
     def _join(self, main: Any, space: Workspace) -> None:
         if self._streams > 1:
             space.second_end.record(space.second)
             main.wait_event(space.second_end)
+        space.end.record(space.copier)
         main.wait_event(space.end)
 
 
 def _share(x: Tensor, group: RankGroup, space: Workspace) -> tuple[Block, int]:
-    """On the caller's stream: x where peers read it, once all of them have come. The block, and where in it."""
+    """On the caller's stream: x where peers read it, once all of them have come. The block, and where in it. Before the
+    first product: one that fills the GPU would make the barrier wait, and all copies with it."""
     pooled = find_pooled(x, group)
     block, offset = pooled or (space.block, 0)
     if pooled is None:
-        block.part_of(group.rank, tuple(x.shape), x.dtype).copy_(x)
+        block.part_of(group.rank, x.shape, x.dtype).copy_(x)
     block.handle.barrier(channel=0)
     return block, offset
-
-
-def _pull(x: Tensor, gathered: Tensor, group: RankGroup, space: Workspace, block: Block, offset: int) -> None:
-    """On the copier: peers' shards, one event each, and the own one."""
-    space.copier.wait_event(space.begin)
-    shape = tuple(x.shape)
-    for owner in group.peers:
-        (part,) = rows_of([gathered], owner, group.size)
-        part.copy_(block.part_of(owner, shape, x.dtype, offset))
-        space.done[owner].record()
-    rows_of([gathered], group.rank, group.size)[0].copy_(x)
-    block.handle.barrier(channel=1)
-    space.end.record()

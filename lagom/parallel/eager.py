@@ -68,17 +68,22 @@ def gather_products(
     x: Tensor, weights: list[Tensor], group: str, implementation: str, dim: int, keep: bool
 ) -> list[Tensor]:
     """The products, in the way that fits: compilers and fake tensors get the registered operator."""
-    if _is_eager(x, *weights):
+    if is_eager(x, *weights):
+        if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (x, *weights)):
+            return gather_matmul(x, weights, group, implementation, dim, False)[1:]
         return list(AllGatherMatmul.apply((group, implementation, dim), keep, x, *weights))
     return gather_op(x, weights, group, implementation, dim, keep)[1:]
 
 
 def scattered_product(x: Tensor, weight: Tensor, group: str, implementation: str, dim: int) -> Tensor:
     """The same for this rank's rows of the sum."""
-    if _is_eager(x, weight):
+    if is_eager(x, weight):
+        if not torch.is_grad_enabled() or not (x.requires_grad or weight.requires_grad):
+            return matmul_scatter([x], [weight], group, implementation, dim)
         return MatmulReduceScatter.apply((group, implementation, dim), x, weight)
     return scatter_op([x], [weight], group, implementation, dim)
 
 
-def _is_eager(*tensors: Tensor) -> bool:
+def is_eager(*tensors: Tensor) -> bool:
+    """Whether they hold numbers, and no compiler reads this."""
     return not torch.compiler.is_compiling() and all(type(tensor) in (Tensor, Parameter) for tensor in tensors)

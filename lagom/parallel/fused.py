@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's own fused operators. Their workspace is torch's: it grows at a call that needs more, never while a CUDA graph
-is captured, so a call is only offered to a capture when it has run before."""
+"""torch's own fused operators. No CUDA graph is captured with them (choosing.NEVER_CAPTURED): their workspace is
+torch's, and a later call of a larger shape replaces it, while the graph holds the address of the old one."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ SCATTER = "matmul_reduce_scatter"
 @dataclass(frozen=True, slots=True)
 class MatmulCall:
     """A call as its choice sees it. ``rows``: of the whole, gathered or not yet scattered; ``inner`` and ``columns``:
-    of each weight; ``dim``: along which the caller's tensors are split; ``pooled``: x lies in symmetric memory."""
+    of each weight; ``dim``: along which the caller's tensors are split; ``layouts``: of each x and weight, ``t`` =
+    transposed in memory; ``pooled``: x lies in symmetric memory."""
 
     operator: str
     rows: int
@@ -31,6 +32,7 @@ class MatmulCall:
     dim: int
     ranks: int
     device: str
+    layouts: str
     pooled: bool = False
 
     @property
@@ -68,6 +70,11 @@ def multiply(xs: Sequence[Tensor], weights: Sequence[Tensor], out: Tensor | None
     for x, weight in zip(xs[1:], weights[1:], strict=True):
         total.addmm_(x, weight)
     return total
+
+
+def layouts_of(tensors: Sequence[Tensor]) -> str:
+    """``n`` or ``t`` for each matrix: how its numbers lie in memory decides how fast its product is."""
+    return "".join("t" if one.stride(0) == 1 < one.stride(1) else "n" for one in tensors)
 
 
 def rows_of(xs: Sequence[Tensor], rank: int, size: int) -> list[Tensor]:

@@ -12,11 +12,15 @@ from torch import Tensor
 
 from lagom.errors import UsageError
 from lagom.parallel.choosing import check_named
-from lagom.parallel.eager import gather_products, scattered_product
+from lagom.parallel.eager import gather_products, is_eager, scattered_product
 from lagom.parallel.matmul_call import GATHER, SCATTER
 from lagom.parallel.rank_group import group_named
 from lagom.parallel.said_once import say_once
 from lagom.parallel.torch_gate import constant_for_compilers
+
+
+#: Arguments that were checked: a look into a set takes less of the host's time than the checks.
+_fitting: set[tuple[Any, ...]] = set()
 
 
 def all_gather_matmul(
@@ -100,10 +104,16 @@ def matmul_reduce_scatter(
 
 
 def _check_tensors(operator: str, tensors: Sequence[Tensor], dim: int, whole: int | None = None) -> None:
+    eager = is_eager(*tensors)
+    key = (dim, whole, *[(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]) if eager else ()
+    if key in _fitting:
+        return
     x, *weights = tensors
     wrong = _wrong_dimensions(x, weights, dim) or _wrong_sizes(x, weights, dim, whole) or _wrong_kinds(tensors)
     if wrong:
         raise UsageError(f"{operator}: {wrong}.")
+    if eager:
+        _fitting.add(key)
 
 
 def _wrong_dimensions(x: Tensor, weights: Sequence[Tensor], dim: int) -> str:

@@ -13,26 +13,33 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lagom.parallel.torch_gate import collectives, resolve_group
+from lagom.parallel.torch_gate import collectives, group_resolver
 
 _groups: dict[str, RankGroup] = {}
 
 
 @dataclass(eq=False)
 class RankGroup:
-    """``chosen``: what all ranks of the group agreed on, by call and name that was asked for."""
+    """``chosen``: what all ranks of the group agreed on, by call and name that was asked for; ``ready``: the same by
+    the tensors' own words, found without building the call."""
 
     name: str
     handle: Any
     rank: int
     size: int
     chosen: dict[Any, Any] = field(default_factory=dict)
+    ready: dict[Any, Any] = field(default_factory=dict)
     _places: list[list[int]] = field(default_factory=list)
 
     @property
     def peers(self) -> list[int]:
         """The other ranks, the next one first, so that at each step every rank reads from another one."""
         return [(self.rank + step) % self.size for step in range(1, self.size)]
+
+    def forget(self) -> None:
+        """All choices: each call agrees again at its next use."""
+        self.chosen.clear()
+        self.ready.clear()
 
     def gather(self, numbers: Sequence[int], device: torch.device) -> list[list[int]]:
         """Every rank's numbers, as many on each, by rank. A collective."""
@@ -46,6 +53,10 @@ class RankGroup:
         values = torch.tensor(list(numbers), dtype=torch.float64, device=device)
         dist.all_reduce(values, dist.ReduceOp.MAX, group=self.handle)
         return values.tolist()
+
+    def meet_on_device(self, device: torch.device) -> None:
+        """All streams of the ranks that this is called on go on at the same time; the host does not wait."""
+        dist.all_reduce(torch.zeros(1, device=device), group=self.handle)
 
     def all_say(self, yes: bool, device: torch.device) -> bool:
         """Whether every rank says so. A collective."""
@@ -76,7 +87,7 @@ class RankGroup:
 
 def group_named(name: str) -> RankGroup:
     """The group of a name; a fresh one where the name belongs to another group than before."""
-    handle = resolve_group(name)
+    handle = group_resolver()(name)
     known = _groups.get(name)
     if known is None or known.handle is not handle:
         known = _groups[name] = RankGroup(name, handle, dist.get_rank(handle), dist.get_world_size(handle))

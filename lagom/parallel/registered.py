@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lagom.parallel.choosing import PLAIN, choose
-from lagom.parallel.matmul_call import GATHER, SCATTER, Implementation, MatmulCall
+from lagom.parallel.choosing import PLAIN, RunWith, choose
+from lagom.parallel.matmul_call import GATHER, SCATTER, Implementation, MatmulCall, layouts_of
 from lagom.parallel.rank_group import RankGroup, group_named
 from lagom.parallel.symmetric_pool import find_pooled
 
@@ -37,13 +37,8 @@ def gather_matmul(
     def run(one: Implementation) -> tuple[Tensor, list[Tensor]]:
         return one.all_gather_matmul(x, weights, ranks)
 
-    if weights:
-        inner = tuple(weight.shape[0] for weight in weights)
-        columns = tuple(weight.shape[1] for weight in weights)
-        call = _call(GATHER, x, ranks.size * x.shape[0], inner, columns, dim, ranks)
-        gathered, products = run(choose(call, ranks, x.device, implementation, run))
-    else:
-        gathered, products = run(PLAIN)
+    one = _implementation(GATHER, [x], weights, ranks, implementation, dim, run) if weights else PLAIN
+    gathered, products = run(one)
     return [gathered if keep else x.new_empty(0, x.shape[1]), *products]
 
 
@@ -54,17 +49,34 @@ def matmul_scatter(xs: list[Tensor], weights: list[Tensor], group: str, implemen
     def run(one: Implementation) -> Tensor:
         return one.matmul_reduce_scatter(xs, weights, ranks)
 
-    inner, columns = tuple(weight.shape[0] for weight in weights), (weights[0].shape[1],)
-    call = _call(SCATTER, xs[0], xs[0].shape[0], inner, columns, dim, ranks)
-    return run(choose(call, ranks, xs[0].device, implementation, run))
+    return run(_implementation(SCATTER, xs, weights, ranks, implementation, dim, run))
 
 
-def _call(
-    operator: str, x: Tensor, rows: int, inner: tuple[int, ...], columns: tuple[int, ...], dim: int, ranks: RankGroup
-) -> MatmulCall:
+def _implementation(
+    operator: str,
+    xs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    ranks: RankGroup,
+    named: str,
+    dim: int,
+    run: RunWith,
+) -> Implementation:
+    """What was chosen. The same tensors' next call is one look into a dictionary: small products take no longer."""
+    x = xs[0]
     pooled = operator == GATHER and find_pooled(x, ranks) is not None
-    dtype = str(x.dtype).removeprefix("torch.")
-    return MatmulCall(operator, rows, inner, columns, dtype, dim, ranks.size, _kind(x.device), pooled)
+    key = (operator, named, dim, pooled, x.dtype, x.device, *[(t.shape, t.stride()) for t in (*xs, *weights)])
+    known = ranks.ready.get(key)
+    if known is None:
+        inner = tuple(weight.shape[0] for weight in weights)
+        gathers = operator == GATHER
+        rows = ranks.size * x.shape[0] if gathers else x.shape[0]
+        columns = tuple(weight.shape[1] for weight in (weights if gathers else weights[:1]))
+        about = str(x.dtype).removeprefix("torch."), dim, ranks.size, _kind(x.device), layouts_of([*xs, *weights])
+        known = choose(MatmulCall(operator, rows, inner, columns, *about, pooled), ranks, x.device, named, run)
+        if known is None:
+            return PLAIN
+        ranks.ready[key] = known
+    return known.now(x.device)
 
 
 @functools.cache

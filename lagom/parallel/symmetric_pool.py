@@ -99,7 +99,7 @@ def release(tensor: Tensor | None = None) -> None:
         torch.cuda.synchronize()
     if tensor is None:
         for group in {block.group for block in _blocks}:
-            group.chosen.clear()
+            group.forget()
         _blocks.clear()
         _workspaces.clear()
         return

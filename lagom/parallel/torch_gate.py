@@ -46,11 +46,12 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(map(int, numbers)) if all(number.isdecimal() for number in numbers) else (0, 0)
 
 
-def resolve_group(name: str) -> Any:
+@functools.cache
+def group_resolver() -> Any:
     """The process group of a name, as torch's functional collectives find it."""
     from torch.distributed.distributed_c10d import _resolve_process_group
 
-    return _resolve_process_group(name)  # type: ignore[arg-type]
+    return _resolve_process_group
 
 
 def constant_for_compilers(function: Any) -> Any:

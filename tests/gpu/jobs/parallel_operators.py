@@ -123,8 +123,7 @@ def work(rank: int, options: argparse.Namespace, port: int) -> None:
             about = f"{name} {shape} {str(dtype).removeprefix('torch.')}{' pooled' if pooled else ''}"
             wrong[about] = wrong_calls(case, options.calls // len(SHAPES), chance, case.run)
             print(f"rank {rank}: {about}: {wrong[about]} wrong", file=sys.stderr, flush=True)
-            if name != "fused":  # its workspace is torch's
-                wrong[f"{about} graph"] = wrong_calls(case, options.calls // 10, chance, captured(case))
+            wrong[f"{about} graph"] = wrong_calls(case, options.calls // 10, chance, captured(case))
     case = Case("auto", SHAPES[0], torch.bfloat16, False)
     wrong["auto"] = wrong_calls(case, 10, chance, case.run)
     torch.cuda.synchronize()

@@ -161,10 +161,10 @@ def allocate_shared(size: int, group: RankGroup, device: torch.device) -> symmet
 @contextlib.contextmanager
 def copies_without_a_gpu() -> Iterator[None]:
     """One stream that does everything at once: it shows which memory is read and written, not the order on a GPU."""
-    nothing = mock.MagicMock()
-    streams = {"stream": lambda _: nothing, "current_stream": mock.DEFAULT}
+    names = ("Stream", "Event", "current_stream", "set_stream", "current_device", "set_device")
+    streams = dict.fromkeys(names, mock.DEFAULT)
     with (
-        mock.patch.multiple(torch.cuda, Stream=mock.DEFAULT, Event=mock.DEFAULT, **streams),
+        mock.patch.multiple(torch.cuda, **streams),
         mock.patch.object(symmetric_pool, "_allocate", allocate_shared),
         mock.patch.object(Copies, "refusal", return_value=""),
     ):
@@ -232,7 +232,7 @@ def ranks_with_different_shapes_are_refused_on_all() -> None:
 
 
 def call(rows: int) -> MatmulCall:
-    return MatmulCall(GATHER, rows, (8,), (2,), "float32", 0, RANKS, "cpu")
+    return MatmulCall(GATHER, rows, (8,), (2,), "float32", 0, RANKS, "cpu", "nn")
 
 
 def chosen_by_all(rows: int, **times: float) -> parallel.Choice:
@@ -242,7 +242,7 @@ def chosen_by_all(rows: int, **times: float) -> parallel.Choice:
     def time_of(run: Any, *_: Any) -> float:
         return names[run.args[0]]
 
-    group_named(dist.group.WORLD.group_name).chosen.clear()
+    group_named(dist.group.WORLD.group_name).forget()
     before = len(parallel.choices())
     with mock.patch.object(measuring, "_time_of", time_of):
         parallel.all_gather_matmul(torch.ones(rows // RANKS, 8), [torch.ones(8, 2)], dist.group.WORLD)
@@ -280,9 +280,9 @@ def ranks_that_find_different_caches_choose_the_same() -> None:
         assert (load_choice(call(44)) is not None) == (RANK == 0), "one rank keeps it"
         choice = chosen_by_all(44, plain=100.0, looped=120.0)
         assert (choice.chosen, choice.source) == ("plain", "measured"), "three ranks found nothing"
-        save_choice(call(44), "looped" if RANK % 2 else "plain", {"plain": 2.0, "looped": 1.0})
+        save_choice(call(44), "looped" if RANK % 2 else "plain", {"plain": 2.0, "looped": 1.0}, "plain", {})
         assert chosen_by_all(44, plain=100.0, looped=50.0).source == "measured"
-        save_choice(call(44), "copies", {"plain": 2.0, "copies": 1.0})
+        save_choice(call(44), "copies", {"plain": 2.0, "copies": 1.0}, "plain", {})
         assert chosen_by_all(44, plain=100.0, looped=50.0).source == "measured", "copies cannot be used here"
     with cache("common"):
         chosen_by_all(48, plain=100.0, looped=50.0)

@@ -21,7 +21,7 @@ from lagom.parallel.torch_gate import release
 #: A torch that is older, as far as it is looked at.
 OLD = "import importlib.machinery as m, types; old = types.ModuleType('torch'); old.__version__ = '2.7.1'; "
 OLD += "old.__spec__ = m.ModuleSpec('torch', None)"
-CALL = MatmulCall(SCATTER, 64, (8,), (16,), "bfloat16", 1, 4, "cpu")
+CALL = MatmulCall(SCATTER, 64, (8,), (16,), "bfloat16", 1, 4, "cpu", "nn")
 TIMES = {"plain": 200.0, "looped": 100.0}
 
 
@@ -51,7 +51,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a choice that was kept."""
     monkeypatch.setenv("LAGOM_CACHE", str(tmp_path / "cache"))
-    choice_cache.save_choice(CALL, "looped", TIMES)
+    choice_cache.save_choice(CALL, "looped", TIMES, "plain", {"plain": 1.0})
     (path,) = (tmp_path / "cache" / "parallel").iterdir()
     return path
 
@@ -106,7 +106,7 @@ def test_a_cache_that_cannot_be_written_is_said_once(
     monkeypatch.setenv("LAGOM_CACHE", str(tmp_path / "file"))
     for _ in range(2):
         assert choice_cache.load_choice(CALL) is None
-        choice_cache.save_choice(CALL, "looped", TIMES)
+        choice_cache.save_choice(CALL, "looped", TIMES, "plain", {"plain": 1.0})
     unread, unwritten = said.messages
     assert "is not used" in unread
     assert "are not kept" in unwritten
@@ -114,7 +114,7 @@ def test_a_cache_that_cannot_be_written_is_said_once(
 
 def test_without_a_cache_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAGOM_CACHE", "off")
-    choice_cache.save_choice(CALL, "looped", TIMES)
+    choice_cache.save_choice(CALL, "looped", TIMES, "plain", {"plain": 1.0})
     assert choice_cache.load_choice(CALL) is None
 
 
