@@ -34,10 +34,11 @@ from torch import Tensor
 
 import lagom.parallel as parallel
 from lagom.files import write_whole
-from lagom.parallel.plain import ALL_GATHER, REDUCE_SCATTER
 from lagom.parallel.said_once import log
+from lagom.parallel.torch_gate import public_collectives
 
 Data = dict[str, Any]
+ALL_GATHER, REDUCE_SCATTER = public_collectives()
 Arms = Mapping[str, Callable[[], Tensor]]
 #: Hidden size, columns of q, k and v, inner size of the MLP.
 MODELS = {"8B": (4096, 6144, 14336), "70B": (8192, 10240, 28672), "tiny": (64, 96, 128)}
@@ -167,6 +168,8 @@ def measured(arms: Arms, clock: Clock, seconds: float, shuffled: random.Random, 
     """Samples by arm, nanoseconds a call, cycle by cycle; equal on all ranks. ``per``: calls that an arm makes;
     ``since``: choices before this shape."""
     errors, failed = _errors(arms, clock, since)
+    if "plain" in failed:
+        raise RuntimeError(f"plain failed: {failed}")
     names = [name for name in arms if name not in failed]
     once = clock.agree([clock.time_of(arms["plain"], 3)[0]])[0]
     calls = max(3, min(MOST_CALLS, int(SAMPLE_NS / once)))
@@ -249,8 +252,9 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
             torch.manual_seed(rank)
             arms = (gather_arms if shape["matmul"].startswith("AG") else scatter_arms)(shape, device, pool, dtype)
             before, per = len(parallel.choices()), GRAPH_CALLS if options.graphs else 1
-            arms = graphs_of(arms) if options.graphs else arms
-            row = {**shape, **measured(arms, clock, options.each, random.Random(number), per, before)}
+            # `arms` hold the inputs, which graphs only know by their addresses
+            timed = graphs_of(arms) if options.graphs else arms
+            row = {**shape, **measured(timed, clock, options.each, random.Random(number), per, before)}
             chosen = [one for one in parallel.choices()[before:] if one.source == "measured"]
             row["choices"] = [dataclasses.asdict(one) for one in chosen]
             if rank == 0:
@@ -258,7 +262,7 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
                 kept["rows"].append(row)
                 write_whole(file, json.dumps(kept, ensure_ascii=False) + "\n")
                 print(line(row), flush=True)
-            del arms
+            del arms, timed
     clock.agree([0.0])
     clock.wait()
     os._exit(0)

@@ -24,7 +24,7 @@ AHEAD_BUDGET_S, AHEAD_CALLS, AHEAD_ROUNDS = 0.1, 2, 8
 CALLS, ROUNDS, FEWEST_ROUNDS = 4, 12, 3
 #: Of a fast GPU's clock; and what a small collective takes beside the launches.
 CYCLES_PER_NS, MEETING_NS = 2.0, 2e5
-#: What is slower than this by its first timed call is not measured further.
+#: What is slower than this by its first timed calls is not measured further.
 HOPELESS = 1.5
 #: How much faster than plain something has to be to be chosen, and in what share of the rounds it has to be faster.
 MARGIN, QUORUM = 1.01, 0.75
@@ -35,7 +35,8 @@ def measure(runs: Mapping[str, Run], group: RankGroup, device: torch.device, see
     are the same names on every rank, ``plain`` first; what raises on a rank is left out on all. Of what is HOPELESS the
     first time stands for all rounds."""
     names = [name for name in runs if _works(runs[name], group, device)]
-    first = group.largest([_time_of(runs[name], 1, group, device) for name in names], device)
+    # Of one call alone the launches are not hidden by those before.
+    first = group.largest([_time_of(runs[name], CALLS, group, device) for name in names], device)
     quick = {name: took for name, took in zip(names, first, strict=True) if took <= HOPELESS * first[0]}
     found = _rounds({name: runs[name] for name in quick}, sum(quick.values()), group, device, random.Random(seed))
     rounds = len(found["plain"])

@@ -60,8 +60,35 @@ def constant_for_compilers(function: Any) -> Any:
     return function
 
 
+@functools.cache
 def collectives() -> tuple[Any, Any]:
-    """AllGather and ReduceScatter of one tensor: (result, input, group=). torch 2.13 gave them other names."""
+    """AllGather and ReduceScatter of one tensor, (result, input, group=), by the methods that torch's own functions end
+    in: their checks and logs take as much of the host's time as the collective's launch. Those where they are missing."""
+    from torch.distributed import ProcessGroup, distributed_c10d
+
+    kinds = [getattr(distributed_c10d, name, None) for name in ("AllgatherOptions", "ReduceScatterOptions")]
+    methods = [getattr(ProcessGroup, name, None) for name in ("_allgather_base", "_reduce_scatter_base")]
+    if None in kinds or None in methods or not all(hasattr(kind(), "asyncOp") for kind in kinds):
+        return public_collectives()
+    options = [kind() for kind in kinds]
+    for one in options:
+        one.asyncOp = False
+
+    def all_gather(result: Any, tensor: Any, group: Any) -> None:
+        work = group._allgather_base(result, tensor, options[0])
+        if work is not None:
+            work.wait()
+
+    def reduce_scatter(result: Any, tensor: Any, group: Any) -> None:
+        work = group._reduce_scatter_base(result, tensor, options[1])
+        if work is not None:
+            work.wait()
+
+    return all_gather, reduce_scatter
+
+
+def public_collectives() -> tuple[Any, Any]:
+    """The same as users call them. torch 2.13 gave them other names."""
     import torch.distributed as dist
 
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
