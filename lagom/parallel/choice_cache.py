@@ -70,10 +70,15 @@ def save_choice(
     path = _path(call)
     if path is None:
         return
-    found = {"key": key_of(call), "chosen": chosen, "times_ns": times_ns}
-    found |= {"captured": captured, "device_times_ns": device_times_ns}
-    stored = StoredChoice(**found, digest="")
-    stored = StoredChoice(**found, digest=_digest(stored.model_dump_json(exclude={"digest"})))
+    stored = StoredChoice(
+        key=key_of(call),
+        chosen=chosen,
+        times_ns=times_ns,
+        captured=captured,
+        device_times_ns=device_times_ns,
+        digest="",
+    )
+    stored = stored.model_copy(update={"digest": _digest(stored.model_dump_json(exclude={"digest"}))})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if reason := _refusal(path):

@@ -148,7 +148,7 @@ def _agree(call: MatmulCall, group: RankGroup, device: torch.device, named: str,
         return found.record("named", chosen, {}, "plain" if chosen in NEVER_CAPTURED else chosen, {})
     if stored and cached and {numbers[2] for numbers in every} == {cached}:
         kept = (stored.chosen, stored.times_ns, stored.captured, stored.device_times_ns)
-        if all([found.is_ready(name) for name in (stored.chosen, stored.captured)]):
+        if all(found.is_ready(name) for name in (stored.chosen, stored.captured)):
             return found.record("cache", *kept)
     return found.measured()
 

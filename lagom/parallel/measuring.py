@@ -21,9 +21,12 @@ Run = Callable[[], object]
 BUDGET_S = 0.25
 #: The same for the device's time alone.
 AHEAD_BUDGET_S, AHEAD_CALLS, AHEAD_ROUNDS = 0.1, 2, 8
-CALLS, ROUNDS, FEWEST_ROUNDS = 4, 12, 3
-#: Of a fast GPU's clock; and what a small collective takes beside the launches.
-CYCLES_PER_NS, MEETING_NS = 2.0, 2e5
+#: Calls one after the other, at least and at most, and how long they are to take together: of the first one the
+#: launches show, while in a job they are hidden by what ran before.
+CALLS, MOST_CALLS, SAMPLE_NS = 4, 16, 4e6
+ROUNDS, FEWEST_ROUNDS = 12, 3
+#: Of a fast GPU's clock; how much longer than usual launches can take; and a small collective beside them.
+CYCLES_PER_NS, SLOW_HOST, MEETING_NS = 2.0, 2.0, 5e5
 #: What is slower than this by its first timed calls is not measured further.
 HOPELESS = 1.5
 #: How much faster than plain something has to be to be chosen, and in what share of the rounds it has to be faster.
@@ -35,10 +38,9 @@ def measure(runs: Mapping[str, Run], group: RankGroup, device: torch.device, see
     are the same names on every rank, ``plain`` first; what raises on a rank is left out on all. Of what is HOPELESS the
     first time stands for all rounds."""
     names = [name for name in runs if _works(runs[name], group, device)]
-    # Of one call alone the launches are not hidden by those before.
     first = group.largest([_time_of(runs[name], CALLS, group, device) for name in names], device)
     quick = {name: took for name, took in zip(names, first, strict=True) if took <= HOPELESS * first[0]}
-    found = _rounds({name: runs[name] for name in quick}, sum(quick.values()), group, device, random.Random(seed))
+    found = _rounds({name: runs[name] for name in quick}, quick, group, device, random.Random(seed))
     rounds = len(found["plain"])
     return {name: found.get(name, [took] * rounds) for name, took in zip(names, first, strict=True)}
 
@@ -48,20 +50,24 @@ def measure_ahead(
 ) -> dict[str, list[float]]:
     """Nanoseconds a call that the device takes when the host has launched all before, as in a CUDA graph; otherwise as
     :func:`measure`. A collective. ``took``: what a call takes at most with its launches."""
-    once = sum(2 * AHEAD_CALLS * took[name] for name in runs)
+    once = sum((1 + SLOW_HOST) * AHEAD_CALLS * took[name] + MEETING_NS for name in runs)
     names, taken, shuffled = list(runs), [], random.Random(seed)
     for _ in range(max(FEWEST_ROUNDS, min(AHEAD_ROUNDS, int(AHEAD_BUDGET_S * 1e9 / once)))):
-        found = {name: _device_time_of(runs[name], took[name], group, device) for name in shuffled.sample(names, len(names))}
+        order = shuffled.sample(names, len(names))
+        found = {name: _device_time_of(runs[name], took[name], group, device) for name in order}
         taken += [found[name] for name in names]
     agreed = group.largest(taken, device)
     return {name: agreed[place :: len(names)] for place, name in enumerate(names)}
 
 
 def _rounds(
-    runs: Mapping[str, Run], once: float, group: RankGroup, device: torch.device, shuffled: random.Random
+    runs: Mapping[str, Run], took: Mapping[str, float], group: RankGroup, device: torch.device, shuffled: random.Random
 ) -> dict[str, list[float]]:
-    """As many rounds as BUDGET_S allows, each in another order. ``once``: nanoseconds of one call of each."""
-    calls = CALLS if once * CALLS * FEWEST_ROUNDS < BUDGET_S * 1e9 else 1
+    """As many rounds as BUDGET_S allows, each in another order. ``took``: nanoseconds of a call of each."""
+    once = sum(took.values())
+    calls = max(CALLS, min(MOST_CALLS, int(SAMPLE_NS / took["plain"])))
+    if once * calls * FEWEST_ROUNDS > BUDGET_S * 1e9:
+        calls = 1
     names, taken = list(runs), []
     for _ in range(max(FEWEST_ROUNDS, min(ROUNDS, int(BUDGET_S * 1e9 / (once * calls))))):
         took = {name: _time_of(runs[name], calls, group, device) for name in shuffled.sample(names, len(names))}
@@ -114,7 +120,7 @@ def _device_time_of(run: Run, took: float, group: RankGroup, device: torch.devic
     """Nanoseconds a call between two events, while the host is ahead of the device by what launches can take."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     group.all_say(True, device)
-    torch.cuda._sleep(int(CYCLES_PER_NS * (AHEAD_CALLS * took + MEETING_NS)))
+    torch.cuda._sleep(int(CYCLES_PER_NS * (SLOW_HOST * AHEAD_CALLS * took + MEETING_NS)))
     group.meet_on_device(device)
     begin.record()
     for _ in range(AHEAD_CALLS):

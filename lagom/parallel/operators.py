@@ -18,7 +18,6 @@ from lagom.parallel.rank_group import group_named
 from lagom.parallel.said_once import say_once
 from lagom.parallel.torch_gate import constant_for_compilers
 
-
 #: Arguments that were checked: a look into a set takes less of the host's time than the checks.
 _fitting: set[tuple[Any, ...]] = set()
 

@@ -63,14 +63,14 @@ def constant_for_compilers(function: Any) -> Any:
 @functools.cache
 def collectives() -> tuple[Any, Any]:
     """AllGather and ReduceScatter of one tensor, (result, input, group=), by the methods that torch's own functions end
-    in: their checks and logs take as much of the host's time as the collective's launch. Those where they are missing."""
+    in, whose checks and logs take as much of the host's time as the launch. Without these methods: the functions."""
     from torch.distributed import ProcessGroup, distributed_c10d
 
-    kinds = [getattr(distributed_c10d, name, None) for name in ("AllgatherOptions", "ReduceScatterOptions")]
-    methods = [getattr(ProcessGroup, name, None) for name in ("_allgather_base", "_reduce_scatter_base")]
-    if None in kinds or None in methods or not all(hasattr(kind(), "asyncOp") for kind in kinds):
+    kinds = [getattr(distributed_c10d, name, object) for name in ("AllgatherOptions", "ReduceScatterOptions")]
+    options: list[Any] = [kind() for kind in kinds]
+    has_methods = all(hasattr(ProcessGroup, name) for name in ("_allgather_base", "_reduce_scatter_base"))
+    if not has_methods or not all(hasattr(one, "asyncOp") for one in options):
         return public_collectives()
-    options = [kind() for kind in kinds]
     for one in options:
         one.asyncOp = False
 

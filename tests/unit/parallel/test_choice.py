@@ -7,14 +7,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 pytest.importorskip("torch")
+import torch
+
 from lagom import settings
-from lagom.parallel import choice_cache, said_once
-from lagom.parallel.choosing import IMPLEMENTATIONS
-from lagom.parallel.matmul_call import SCATTER, MatmulCall
+from lagom.parallel import choice_cache, choosing, measuring, said_once
+from lagom.parallel.choosing import IMPLEMENTATIONS, Choice, Chosen, PendingChoice
+from lagom.parallel.matmul_call import SCATTER, MatmulCall, layouts_of
 from lagom.parallel.measuring import best_of
 from lagom.parallel.torch_gate import release
 
@@ -39,6 +42,57 @@ TIMES = {"plain": 200.0, "looped": 100.0}
 )
 def test_plain_stays_unless_another_way_is_clearly_faster(times: dict[str, list[float]], best: str) -> None:
     assert best_of(times) == best
+
+
+ROUNDS = {"plain": [100.0] * 4, "fused": [50.0] * 4, "copies": [70.0] * 4, "looped": [80.0] * 4}
+GROUP = mock.Mock(rank=1, size=4, largest=lambda numbers, _: numbers)
+
+
+def pending(device: str, ahead: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch) -> Choice:
+    """What is chosen where calls take ROUNDS, and on the device alone ``ahead``."""
+    monkeypatch.setattr(choosing, "measure", lambda *_: ROUNDS)
+    monkeypatch.setattr(choosing, "measure_ahead", lambda runs, *_: {name: ahead[name] for name in runs})
+    monkeypatch.setattr(PendingChoice, "is_ready", lambda _, name: name in ROUNDS)
+    return PendingChoice(CALL, GROUP, torch.device(device), mock.Mock(), {}).measured()
+
+
+def test_what_is_captured_is_chosen_by_the_time_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pending("cuda", {"plain": [90.0] * 4, "copies": [60.0] * 4, "looped": [40.0] * 4}, monkeypatch)
+    assert (found.chosen, found.captured) == ("fused", "looped")
+    assert found.device_times_ns == {"plain": 90.0, "copies": 60.0, "looped": 40.0}
+    assert "fused, measured, 2.000 times as fast as plain" in str(found)
+    assert "(CUDA graphs: looped)" in str(found)
+
+
+def test_the_workspace_of_fused_moves_so_no_graph_is_captured_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pending("cpu", {}, monkeypatch)
+    assert (found.chosen, found.captured) == ("fused", "copies")
+
+
+def test_a_call_takes_what_fits_whether_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Chosen(IMPLEMENTATIONS["fused"], IMPLEMENTATIONS["copies"])
+    for captures, name in ((False, "fused"), (True, "copies")):
+        monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda captures=captures: captures)
+        assert both.now(torch.device("cuda")).name == name
+    assert both.now(torch.device("cpu")).name == "fused"
+
+
+@pytest.mark.parametrize(("took", "calls"), [(10e3, 16), (500e3, 8), (2e6, 4), (40e6, 1)])
+def test_many_short_calls_are_timed_so_that_the_first_one_counts_little(
+    took: float, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(measuring, "_works", lambda *_: True)
+    monkeypatch.setattr(measuring, "_time_of", lambda run, calls, *_: asked.append(calls) or took)
+    found = measuring.measure({"plain": mock.Mock(), "looped": mock.Mock()}, GROUP, torch.device("cpu"), 1)
+    assert set(asked[2:]) == {calls}
+    assert measuring.FEWEST_ROUNDS <= len(found["plain"]) <= measuring.ROUNDS
+
+
+def test_a_transposed_matrix_is_another_call() -> None:
+    x = torch.ones(4, 8)
+    assert layouts_of([x, x.t(), x[:, :3], x.t()[:3]]) == "ntnt"
+    assert layouts_of([torch.ones(1, 8), torch.ones(8, 1)]) == "nn"
 
 
 @pytest.fixture
