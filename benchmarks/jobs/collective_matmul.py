@@ -5,9 +5,10 @@
     python -m benchmarks.jobs.collective_matmul --table FILE                           # the table of a file
 
 A sample is the wall clock's time between two points where the device has nothing left to do, over several calls one
-after the other, of the slowest rank: the host's time for launches is in it. All arms come once a cycle, in another order
-each time, until plain against plain is within 1 %. With --graphs the calls of an arm are a CUDA graph instead. `by_hand` is what a user writes without lagom; `plain` runs twice.
-A row is written when it is done; the same --out continues after an earlier end.
+after the other, of the slowest rank: the host's time for launches is in it. All arms come once a cycle, in another
+order each time, until plain against plain is within 1 %. With --graphs the calls of an arm are a CUDA graph instead.
+`by_hand` is what a user writes without lagom; `plain` runs twice. A row is written when it is done; the same --out
+continues after an earlier end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ Arms = Mapping[str, Callable[[], Tensor]]
 MODELS = {"8B": (4096, 6144, 14336), "70B": (8192, 10240, 28672), "tiny": (64, 96, 128)}
 TOKENS = {"8B": (8192, 2048, 16384), "70B": (8192, 2048, 16384), "tiny": (64,)}
 COPIES = ("copies", "copies_two_streams")
+NAMED = ("plain", "fused", "looped", *COPIES, "auto")
 SAMPLE_NS, MOST_CALLS = 6e6, 16
 GRAPH_CALLS = 4
 FEWEST_CYCLES, MOST_CYCLES = 12, 48
@@ -62,8 +64,8 @@ def shapes(models: list[str], ranks: int) -> list[Data]:
                     "out→RS": (hidden // ranks, hidden),
                     "down→RS": (mlp // ranks, hidden),
                 }
-                for name, (inner, columns) in sizes.items():
-                    found.append({"ranks": ranks, "model": model, "tokens": tokens, "matmul": name, "sizes": [inner, columns]})
+                about = {"ranks": ranks, "model": model, "tokens": tokens}
+                found += [{**about, "matmul": name, "sizes": list(one)} for name, one in sizes.items()]
     return found
 
 
@@ -82,8 +84,8 @@ def gather_arms(shape: Data, device: torch.device, pool: Tensor, dtype: torch.dt
     def by(name: str, source: Tensor) -> Tensor:
         return parallel.all_gather_matmul(source, [weight], group, implementation=name)[0]
 
-    arms = {"by_hand": by_hand, **{name: functools.partial(by, name, x) for name in ("plain", "fused", "looped", *COPIES, "auto")}}
-    arms["plain_again"] = arms["plain"]
+    arms: dict[str, Callable[[], Tensor]] = {name: functools.partial(by, name, x) for name in NAMED}
+    arms |= {"by_hand": by_hand, "plain_again": arms["plain"]}
     return arms | {f"{name}_pooled": functools.partial(by, name, pooled) for name in (*COPIES, "auto")}
 
 
@@ -102,12 +104,12 @@ def scatter_arms(shape: Data, device: torch.device, pool: Tensor, dtype: torch.d
     def by(name: str) -> Tensor:
         return parallel.matmul_reduce_scatter(x, weight, group, implementation=name)
 
-    arms = {"by_hand": by_hand, **{name: functools.partial(by, name) for name in ("plain", "fused", "looped", *COPIES, "auto")}}
-    return {**arms, "plain_again": arms["plain"]}
+    arms: dict[str, Callable[[], Tensor]] = {name: functools.partial(by, name) for name in NAMED}
+    return arms | {"by_hand": by_hand, "plain_again": arms["plain"]}
 
 
 def graphs_of(arms: Arms) -> Arms:
-    """Each arm's calls as a CUDA graph, after a call that makes the choice. torch's fused operators are not captured."""
+    """Each arm's calls as a CUDA graph, after a call that makes the choice. torch's fused ones are not captured."""
     found = {}
     for name, arm in arms.items():
         if name != "fused":
@@ -185,7 +187,7 @@ def measured(arms: Arms, clock: Clock, seconds: float, shuffled: random.Random, 
             hosts[name].append(round(times[len(names) + place] / per))
         cycles = len(samples["plain"])
         _, low, high = gain(samples, "plain_again", "plain")
-        if cycles >= MOST_CYCLES or elapsed > seconds or (cycles >= FEWEST_CYCLES and 0.99 < low and high < 1.01):
+        if cycles >= MOST_CYCLES or elapsed > seconds or (cycles >= FEWEST_CYCLES and low > 0.99 and high < 1.01):
             break
     return {"calls": calls * per, "errors": errors, "failed": failed, "samples_ns": samples, "host_ns": hosts}
 
@@ -232,9 +234,9 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
         torch.cuda.set_device(rank)
     else:
         torch.set_num_threads(1)
-    about = {"device_id": device} if is_cuda else {}
     limit = timedelta(seconds=60)
-    dist.init_process_group("nccl" if is_cuda else "gloo", rank=rank, world_size=ranks, timeout=limit, **about)
+    backend, own = ("nccl", device) if is_cuda else ("gloo", None)
+    dist.init_process_group(backend, rank=rank, world_size=ranks, timeout=limit, device_id=own)
     if rank:
         log.setLevel("ERROR")
     dtype = torch.bfloat16
@@ -244,13 +246,16 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
     if options.tokens:
         todo = [one for one in todo if str(one["tokens"]) in options.tokens.split(",")]
     todo = todo[: options.most or None]
-    pool = parallel.empty((max((one["tokens"] // ranks * one["sizes"][0] for one in todo), default=1),), dtype, dist.group.WORLD)
+    most = max((one["tokens"] // ranks * one["sizes"][0] for one in todo), default=1)
+    pool = parallel.empty((most,), dtype, dist.group.WORLD)
     with torch.no_grad():
         for number, shape in enumerate(todo):
             if clock.is_over():
                 break
             torch.manual_seed(rank)
             arms = (gather_arms if shape["matmul"].startswith("AG") else scatter_arms)(shape, device, pool, dtype)
+            if not parallel.memory():  # no symmetric memory here, so `pool` is ordinary
+                arms = {name: arm for name, arm in arms.items() if not name.endswith("_pooled")}
             before, per = len(parallel.choices()), GRAPH_CALLS if options.graphs else 1
             # `arms` hold the inputs, which graphs only know by their addresses
             timed = graphs_of(arms) if options.graphs else arms
@@ -270,28 +275,60 @@ def work(rank: int, options: argparse.Namespace, ranks: int, models: list[str], 
 
 def line(row: Data) -> str:
     """A row of the table."""
-    samples, which = row["samples_ns"], "captured" if row["graphs"] else "chosen"
-    choices = [one[which] for one in row["choices"]]
-    arms = ("fused", "looped", *COPIES, "copies_pooled", "copies_two_streams_pooled")
-    speeds = [_told(gain(samples, arm)) if arm in samples else "–" for arm in arms]
-    cells = [f"{row['ranks']}{', graph' * row['graphs']}", f"{row['model']} T={row['tokens']} {row['matmul']}", f"{np.median(samples['plain']) / 1e6:.3f}"]
-    cells += [_told(gain(samples, "plain_again", "plain")), _told(gain(samples, "plain", "by_hand")), *speeds]
-    for auto, chosen in zip(("auto", "auto_pooled"), choices, strict=False):
-        same = [arm for arm in samples if "auto" not in arm and arm.endswith("_pooled") <= auto.endswith("_pooled")]
-        best = min((arm for arm in same if arm not in ("by_hand", "plain_again")), key=lambda arm: np.median(samples[arm]))
-        over = f"{gain(samples, auto, best)[0]:.3f}"
-        fused = f"{gain(samples, auto, 'fused')[0]:.3f}" if "fused" in samples else "–"
-        cells.append(f"{chosen} {_told(gain(samples, auto))}, best {best} {over}, fused {fused}")
-    wrong = "".join(f" {name}: {why}" for name, why in row["failed"].items())
-    return "| " + " | ".join(map(str, cells)) + f" |{wrong}"
+    samples = row["samples_ns"]
+    arms = ("fused", "looped", *COPIES, *(f"{name}_pooled" for name in COPIES))
+    cells = [f"{row['ranks']}{', graph' * row['graphs']}", f"{row['model']} T={row['tokens']} {row['matmul']}"]
+    cells += [f"{np.median(samples['plain']) / 1e6:.3f}", _told(gain(samples, "plain_again", "plain"))]
+    cells += [f"{gain(samples, 'by_hand')[0]:.3f}", *(_median(samples, arm) for arm in arms)]
+    for place, auto in enumerate(("auto", "auto_pooled")):
+        if auto not in samples:
+            cells += ["–"] * 4
+            continue
+        chosen = row["choices"][place]["captured" if row["graphs"] else "chosen"]
+        of_best = f"{gain(samples, auto, best_arm(samples, auto))[0]:.3f}"
+        cells += [chosen, _told(gain(samples, auto)), of_best, _median(samples, auto, "fused")]
+    return "| " + " | ".join(cells) + " |"
+
+
+def best_arm(samples: Mapping[str, list[float]], auto: str) -> str:
+    """The fastest that `auto` could have chosen; with its input in symmetric memory also those without."""
+    able = [arm for arm in samples if arm not in ("by_hand", "plain_again") and "auto" not in arm]
+    able = [arm for arm in able if auto == "auto_pooled" or not arm.endswith("_pooled")]
+    return min(able, key=lambda arm: np.median(samples[arm]))
 
 
 def table(data: Data) -> str:
     """All rows as Markdown."""
-    head = ("TP", "shape", "plain, ms", "plain / plain", "by hand / plain", "fused", "looped", "copies", "copies, 2 streams")
-    head = (*head, "copies, no copy-in", "the same, 2 streams", "auto", "auto, no copy-in")
-    rows = sorted(data["rows"], key=lambda row: (row["graphs"], -row["ranks"], row["model"] != "8B", row["tokens"], row["matmul"]))
+    ways = ("by hand", "fused", "looped", "copies", "2 streams", "copies, pooled", "2 streams, pooled")
+    autos = ("chosen", "speed-up", "over best", "over fused")
+    head = ("TP", "shape", "plain, ms", "A/A", *ways, *autos, *(f"pooled: {name}" for name in autos))
+    rows = sorted(data["rows"], key=lambda row: (row["graphs"], -row["ranks"], row["model"] != "8B", row["tokens"]))
     return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *map(line, rows)])
+
+
+def summary(data: Data) -> str:
+    """How often the choice is what it should be, by group size and regime: lines of Markdown."""
+    told = []
+    kinds = sorted({(row["graphs"], row["ranks"]) for row in data["rows"]}, key=lambda one: (one[0], -one[1]))
+    for graphs, ranks in kinds:
+        for auto in ("auto", "auto_pooled"):
+            every = [row["samples_ns"] for row in data["rows"] if (row["graphs"], row["ranks"]) == (graphs, ranks)]
+            found = [samples for samples in every if auto in samples]
+            if not found:
+                continue
+            gains = [gain(samples, auto)[0] for samples in found]
+            near = sum(gain(samples, auto, best_arm(samples, auto))[0] >= 0.99 for samples in found)
+            ahead = [gain(samples, auto, "fused")[0] >= 1.03 for samples in found if "fused" in samples]
+            told.append(
+                f"- TP {ranks}{', CUDA graphs' * graphs}, `{auto}`: {len(found)} rows, {min(gains):.3f} to "
+                f"{max(gains):.3f} of plain, below 0.99 in {sum(one < 0.99 for one in gains)}; within 1 % of the best "
+                f"arm in {near}" + (f"; at least 1.03 of fused in {sum(ahead)}" if ahead else "")
+            )
+    return "\n".join(told)
+
+
+def _median(samples: Mapping[str, list[float]], arm: str, base: str = "") -> str:
+    return f"{gain(samples, arm, base)[0]:.3f}" if {arm, base or "plain"} <= samples.keys() else "–"
 
 
 def _told(found: tuple[float, float, float]) -> str:
@@ -318,7 +355,7 @@ def _about(options: argparse.Namespace) -> Data:
         name = torch.cuda.get_device_name(0)
         hardware = f"{torch.cuda.device_count()} x {name} of one host, {hardware}, driver {driver}"
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    date = datetime.now(UTC).date().isoformat()
+    date = datetime.now(timezone.utc).date().isoformat()
     regime = "gloo on CPU: a rehearsal, no measurement" if options.gloo else "NVLink"
     about = {"commit": commit, "date": date, "hardware": hardware, "versions": versions, "regime": regime}
     return {**about, "dtype": "bfloat16", "environment": environment, "rows": []}
@@ -344,7 +381,8 @@ def main() -> None:
     parser.add_argument("--table", default="", help="FILE: print its table and measure nothing")
     options = parser.parse_args()
     if options.table:
-        print(table(_read(Path(options.table))))
+        data = _read(Path(options.table))
+        print(f"{summary(data)}\n\n{table(data)}")
         return
     ends_at = time.monotonic() + options.seconds
     file, about = Path(options.out), _about(options)
@@ -357,7 +395,7 @@ def main() -> None:
             print(f"{ranks} ranks: there are {torch.cuda.device_count()} GPUs, so this part is left out", flush=True)
             continue
         mp.spawn(work, (options, ranks, options.models.split(","), ends_at), nprocs=ranks)
-    print(table(_read(file)))
+    print(f"{summary(_read(file))}\n\n{table(_read(file))}")
 
 
 if __name__ == "__main__":
