@@ -188,11 +188,11 @@ class PendingChoice:
         seed = digest_number(key_of(self.call))
         rounds = measure(runs, self.group, self.device, seed)
         self.refusals.update({name: "it raised an error" for name in ready if name not in rounds})
-        left = {name: run for name, run in runs.items() if name in rounds and name not in NEVER_CAPTURED}
-        ahead = rounds
+        ahead = {name: took for name, took in rounds.items() if name not in NEVER_CAPTURED}
         if self.device.type == "cuda":
+            left = {name: runs[name] for name in ahead}
             ahead = measure_ahead(left, _medians(rounds), self.group, self.device, seed)
-        found = best_of(rounds), _medians(rounds), best_of({name: ahead[name] for name in left}), _medians(ahead)
+        found = best_of(rounds), _medians(rounds), best_of(ahead), _medians(ahead)
         if self.group.rank == 0:
             save_choice(self.call, *found)
         return self.record("measured", *found)

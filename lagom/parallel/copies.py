@@ -2,12 +2,13 @@
 """Shards moved by copy engines on a stream of their own, beside the products of those that are here already.
 
 Why buffers are safe: all copies of a rank and the barriers between ranks are on one stream, the copier, in the same
-order on every rank. Each call begins there after the caller's stream, and the caller's stream waits for it at the end.
-AllGather: the shard is written, barrier, peers read it, barrier: when a call is over, every peer has read. So neither
-the next call nor the caller can overwrite what a slow peer still reads; a second buffer would not do instead, because
-a replayed CUDA graph uses the same one every time. ReduceScatter: barrier (the owner has added up its slots of the
-call before), peers write, barrier, the owner adds up. Events order everything on the GPU; the host waits for nothing,
-and nothing is allocated on the other streams, so calls can be captured.
+order on every rank; AllGather's first barrier is on the caller's. Each call begins on the copier after the caller's
+stream, and the caller's stream waits for it at the end. AllGather: the shard is written, barrier, peers read it,
+barrier: when a call is over, every peer has read. So neither the next call nor the caller can overwrite what a slow
+peer still reads; a second buffer would not do instead, because a replayed CUDA graph uses the same one every time.
+ReduceScatter: barrier (the owner has added up its slots of the call before), peers write, barrier, the owner adds up.
+Events order everything on the GPU; the host waits for nothing, and nothing is allocated on the other streams, so calls
+can be captured.
 """
 
 from __future__ import annotations
