@@ -109,10 +109,10 @@ def _captures(device: torch.device) -> bool:
 def choose(call: MatmulCall, group: RankGroup, device: torch.device, named: str, run: RunWith) -> Chosen | None:
     """The implementations for a call. The first time this is a collective; ``run`` carries the call out with one. None:
     a CUDA graph is being captured, and nothing was chosen before. LAGOM_PARALLEL is read at a call's first use."""
-    asked = named or settings.read(VARIABLE)
-    known = group.chosen.get((call, asked))
+    known = group.chosen.get((call, named))  # not by the variable: ranks may have another one, and all enter or none
     if known is not None:
         return known
+    asked = named or settings.read(VARIABLE)
     if _captures(device):
         if asked != "plain":
             say_once(
@@ -123,7 +123,7 @@ def choose(call: MatmulCall, group: RankGroup, device: torch.device, named: str,
     _records.append(record)
     log.info("%s", record)
     chosen = Chosen(IMPLEMENTATIONS[record.chosen], IMPLEMENTATIONS[record.captured])
-    group.chosen[call, asked] = chosen
+    group.chosen[call, named] = chosen
     return chosen
 
 

@@ -4,22 +4,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from lagom.errors import UsageError
 from lagom.parallel.choosing import check_named
 from lagom.parallel.eager import gather_products, is_eager, scattered_product
 from lagom.parallel.matmul_call import GATHER, SCATTER
-from lagom.parallel.rank_group import group_named
+from lagom.parallel.rank_group import KnownCall, group_named
+from lagom.parallel.registered import gather_op, scatter_op
 from lagom.parallel.said_once import say_once
 from lagom.parallel.torch_gate import constant_for_compilers
 
-#: Arguments that were checked: a look into a set takes less of the host's time than the checks.
-_fitting: set[tuple[Any, ...]] = set()
+#: What was found out about arguments that were seen before, and for how many different ones that is kept.
+_known: dict[tuple[Any, ...], tuple[Facts, KnownCall]] = {}
+MOST_KNOWN = 4096
+
+
+class Facts(NamedTuple):
+    """Of arguments that were checked. ``named``: the implementation that was asked for; ``whole``: rows along dim of
+    all ranks; ``chunk``, ``most``: those of this rank, and of the first one; ``uneven``: ranks do not divide them."""
+
+    group: str
+    rank: int
+    ranks: int
+    named: str
+    whole: int
+    chunk: int
+    most: int
+    uneven: bool
 
 
 def all_gather_matmul(
@@ -54,24 +71,19 @@ def all_gather_matmul(
     :raises UsageError: shapes, dtypes or devices do not fit; no rank has communicated then.
     :raises SettingError: there is no implementation of that name.
     """
-    _check_tensors(GATHER, [x, *weights], dim, size)
-    name, rank, ranks = _group(group)
-    named, whole = check_named(implementation), ranks * x.shape[dim] if size is None else size
-    rows, uneven = _chunk(whole, rank, ranks), whole % ranks != 0
-    if x.shape[dim] != rows:
-        raise UsageError(
-            f"{GATHER}: x has {x.shape[dim]} rows along dim {dim}, and of {whole} rows rank {rank} of {ranks} has "
-            f"{rows}; pass the chunk of torch.chunk, or another size."
-        )
-    if ranks == 1:
+    if torch.is_autocast_enabled(x.device.type):
+        x, *weights = _as_autocast([x, *weights])
+    facts, known = _facts(GATHER, x, weights, group, dim, implementation, size)
+    if facts.ranks == 1:
         _say(f"{GATHER}: the group has one rank, so nothing is communicated.", "one rank")
         return [x @ weight for weight in weights]
-    matrix, rest = _to_matrix(_padded(x, dim, _chunk(whole, 0, ranks)), dim)
+    matrix, rest = _to_matrix(_padded(x, dim, facts.most) if facts.uneven else x, dim)
     keep = keep_gathered and torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
-    if uneven:
-        _say(f"{GATHER}: {ranks} ranks do not divide {whole} rows, so plain is used.", "uneven")
-    products = gather_products(matrix, list(weights), name, "plain" if uneven else named, dim, keep)
-    return [_from_matrix(product, dim, rest, whole) for product in products]
+    if known is None:
+        products = gather_op(matrix, list(weights), facts.group, facts.named, dim, keep)[1:]
+    else:
+        products = gather_products(matrix, weights, known, keep)
+    return [_from_matrix(product, dim, rest, facts.whole) for product in products]
 
 
 def matmul_reduce_scatter(
@@ -81,38 +93,82 @@ def matmul_reduce_scatter(
 
     A collective, and so is its backward, which is :func:`all_gather_matmul`. Arguments as there.
 
-    :param x: ``[rows, k]`` or ``[batch, rows, k]`` or with more dimensions, of the same shape on every rank but for k.
+    :param x: ``[rows, k]`` or ``[batch, rows, k]`` or with more dimensions, of the same shape on every rank.
     :param weight: ``[k, N]``, this rank's rows.
     :returns: ``[rows / ranks, N]``, or the same with the batch. Where ranks do not divide the rows: the chunk that
         ``torch.chunk`` gives this rank, which may have no rows, by the plain way only.
     :raises UsageError: shapes, dtypes or devices do not fit; no rank has communicated then.
     :raises SettingError: there is no implementation of that name.
     """
-    _check_tensors(SCATTER, [x, weight], dim)
-    name, rank, ranks = _group(group)
-    named, whole = check_named(implementation), x.shape[dim]
-    if ranks == 1:
+    if torch.is_autocast_enabled(x.device.type):
+        x, weight = _as_autocast([x, weight])
+    facts, known = _facts(SCATTER, x, [weight], group, dim, implementation, None)
+    if facts.ranks == 1:
         _say(f"{SCATTER}: the group has one rank, so nothing is communicated.", "one rank")
         return x @ weight
-    uneven = whole % ranks != 0
-    if uneven:
-        _say(f"{SCATTER}: {ranks} ranks do not divide {whole} rows, so plain is used.", "uneven")
-    matrix, rest = _to_matrix(_padded(x, dim, ranks * _chunk(whole, 0, ranks)), dim)
-    own = scattered_product(matrix, weight, name, "plain" if uneven else named, dim)
-    return _from_matrix(own, dim, rest, _chunk(whole, rank, ranks))
+    matrix, rest = _to_matrix(_padded(x, dim, facts.ranks * facts.most) if facts.uneven else x, dim)
+    if known is None:
+        own = scatter_op([matrix], [weight], facts.group, facts.named, dim)
+    else:
+        own = scattered_product(matrix, weight, known)
+    return _from_matrix(own, dim, rest, facts.chunk)
 
 
-def _check_tensors(operator: str, tensors: Sequence[Tensor], dim: int, whole: int | None = None) -> None:
-    eager = is_eager(*tensors)
-    key = (dim, whole, *[(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]) if eager else ()
-    if key in _fitting:
-        return
-    x, *weights = tensors
-    wrong = _wrong_dimensions(x, weights, dim) or _wrong_sizes(x, weights, dim, whole) or _wrong_kinds(tensors)
+def _as_autocast(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """As torch.autocast changes the arguments of a product: every implementation returns the same dtype then."""
+    dtype = torch.get_autocast_dtype(tensors[0].device.type)
+    return [one.to(dtype) if one.is_floating_point() and one.dtype != torch.float64 else one for one in tensors]
+
+
+def _facts(
+    operator: str,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    group: Any,
+    dim: int,
+    implementation: str | None,
+    size: int | None,
+) -> tuple[Facts, KnownCall | None]:
+    """What the call is; the second is None where a compiler or a subclass of Tensor needs the registered operator. The
+    same arguments' next call is one look into a dictionary: small products take no longer than the checks."""
+    if not is_eager(x, *weights):
+        return _checked(operator, x, weights, group, dim, implementation, size), None
+    place = group_named(group) if type(group) is str else group
+    about = [(weight.shape, weight.stride(), weight.dtype, weight.device) for weight in weights]
+    key = (operator, place, dim, implementation, size, x.shape, x.stride(), x.dtype, x.device, *about)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        facts = _checked(operator, x, weights, group, dim, implementation, size)
+        found = _known[key] = facts, KnownCall(group_named(facts.group), facts.named, dim)
+    return found
+
+
+def _checked(
+    operator: str,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    group: Any,
+    dim: int,
+    implementation: str | None,
+    size: int | None,
+) -> Facts:
+    wrong = _wrong_dimensions(x, weights, dim) or _wrong_sizes(x, weights, dim, size) or _wrong_kinds([x, *weights])
     if wrong:
         raise UsageError(f"{operator}: {wrong}.")
-    if eager:
-        _fitting.add(key)
+    name, rank, ranks = _group(group)
+    named, rows = check_named(implementation), x.shape[dim]
+    whole = size if size is not None else rows * ranks if operator == GATHER else rows
+    chunk, uneven = _chunk(whole, rank, ranks), whole % ranks != 0
+    if operator == GATHER and rows != chunk:
+        raise UsageError(
+            f"{GATHER}: x has {rows} rows along dim {dim}, and of {whole} rows rank {rank} of {ranks} has "
+            f"{chunk}; pass the chunk of torch.chunk, or another size."
+        )
+    if uneven:
+        _say(f"{operator}: {ranks} ranks do not divide {whole} rows, so plain is used.", "uneven")
+    return Facts(name, rank, ranks, "plain" if uneven else named, whole, chunk, _chunk(whole, 0, ranks), uneven)
 
 
 def _wrong_dimensions(x: Tensor, weights: Sequence[Tensor], dim: int) -> str:
@@ -147,6 +203,11 @@ def _group(group: Any) -> tuple[str, int, int]:
     """Name, rank of this process, ranks."""
     if isinstance(group, str):
         return (group, *_place_in(group))
+    if not isinstance(group, ProcessGroup):
+        raise UsageError(
+            f"group is {group!r}, which is no process group that this rank is in; pass one, or its name (of a "
+            "DeviceMesh: mesh.get_group())."
+        )
     return group.group_name, group.rank(), group.size()
 
 

@@ -20,8 +20,8 @@ _groups: dict[str, RankGroup] = {}
 
 @dataclass(eq=False)
 class RankGroup:
-    """``chosen``: what all ranks of the group agreed on, by call and name that was asked for; ``ready``: the same by
-    the tensors' own words, found without building the call."""
+    """``chosen``: what all ranks of the group agreed on, by call and the argument ``implementation``; ``ready``: the
+    same by the tensors' own words, found without building the call."""
 
     name: str
     handle: Any
@@ -83,6 +83,16 @@ class RankGroup:
         others = {index for _, index in self._places if index != own and index < count}
         blind = sorted(index for index in others if not torch.cuda.can_device_access_peer(own, index))
         return f"GPU {own} has no peer access to GPU {blind[0]}" if blind else ""
+
+
+@dataclass(eq=False, frozen=True)
+class KnownCall:
+    """Arguments that were seen before, in eager mode: equal to itself alone, so it is a quick key of ``ready``.
+    ``named``: the implementation that was asked for."""
+
+    group: RankGroup
+    named: str
+    dim: int
 
 
 def group_named(name: str) -> RankGroup:

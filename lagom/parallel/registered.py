@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lagom.parallel.choosing import PLAIN, RunWith, choose
 from lagom.parallel.matmul_call import GATHER, SCATTER, Implementation, MatmulCall, layouts_of
-from lagom.parallel.rank_group import RankGroup, group_named
+from lagom.parallel.rank_group import KnownCall, group_named
 from lagom.parallel.symmetric_pool import find_pooled
 
 _library = torch.library.Library("lagom", "FRAGMENT")
@@ -28,55 +28,64 @@ scatter_op = getattr(torch.ops.lagom, SCATTER)
 
 
 def gather_matmul(
-    x: Tensor, weights: list[Tensor], group: str, implementation: str, dim: int, keep: bool
-) -> list[Tensor]:
-    """The operator on real tensors: x [m, K], weights [K, n]; without weights only the AllGather."""
-    ranks = group_named(group)
-    x = x.contiguous()
+    x: Tensor, weights: Sequence[Tensor], call: KnownCall, key: object = None
+) -> tuple[Tensor, list[Tensor]]:
+    """On real tensors: x [m, K], weights [K, n]; gathered x, products. Without weights only the AllGather. ``key``: of
+    tensors like these, where the caller has one."""
+    x, ranks = x.contiguous(), call.group
 
     def run(one: Implementation) -> tuple[Tensor, list[Tensor]]:
         return one.all_gather_matmul(x, weights, ranks)
 
-    one = _implementation(GATHER, [x], weights, ranks, implementation, dim, run) if weights else PLAIN
-    gathered, products = run(one)
+    return run(_implementation(GATHER, [x], weights, call, key, run) if weights else PLAIN)
+
+
+def matmul_scatter(xs: Sequence[Tensor], weights: Sequence[Tensor], call: KnownCall, key: object = None) -> Tensor:
+    """On real tensors: xs [M, k], weights [k, N]."""
+
+    def run(one: Implementation) -> Tensor:
+        return one.matmul_reduce_scatter(xs, weights, call.group)
+
+    return run(_implementation(SCATTER, xs, weights, call, key, run))
+
+
+def _gather_real(
+    x: Tensor, weights: list[Tensor], group: str, implementation: str, dim: int, keep: bool
+) -> list[Tensor]:
+    gathered, products = gather_matmul(x, weights, KnownCall(group_named(group), implementation, dim))
     return [gathered if keep else x.new_empty(0, x.shape[1]), *products]
 
 
-def matmul_scatter(xs: list[Tensor], weights: list[Tensor], group: str, implementation: str, dim: int) -> Tensor:
-    """The operator on real tensors: xs [M, k], weights [k, N]."""
-    ranks = group_named(group)
-
-    def run(one: Implementation) -> Tensor:
-        return one.matmul_reduce_scatter(xs, weights, ranks)
-
-    return run(_implementation(SCATTER, xs, weights, ranks, implementation, dim, run))
+def _scatter_real(xs: list[Tensor], weights: list[Tensor], group: str, implementation: str, dim: int) -> Tensor:
+    return matmul_scatter(xs, weights, KnownCall(group_named(group), implementation, dim))
 
 
 def _implementation(
-    operator: str,
-    xs: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    ranks: RankGroup,
-    named: str,
-    dim: int,
-    run: RunWith,
+    operator: str, xs: Sequence[Tensor], weights: Sequence[Tensor], asked: KnownCall, key: object, run: RunWith
 ) -> Implementation:
     """What was chosen. The same tensors' next call is one look into a dictionary: small products take no longer."""
-    x = xs[0]
+    x, ranks = xs[0], asked.group
     pooled = operator == GATHER and find_pooled(x, ranks) is not None
-    key = (operator, named, dim, pooled, x.dtype, x.device, *[(t.shape, t.stride()) for t in (*xs, *weights)])
-    known = ranks.ready.get(key)
+    if key is None:
+        about = tuple([(t.shape, t.stride()) for t in (*xs, *weights)])
+        key = operator, asked.named, asked.dim, x.dtype, x.device, about
+    known = ranks.ready.get((key, pooled))
     if known is None:
-        inner = tuple(weight.shape[0] for weight in weights)
-        gathers = operator == GATHER
-        rows = ranks.size * x.shape[0] if gathers else x.shape[0]
-        columns = tuple(weight.shape[1] for weight in (weights if gathers else weights[:1]))
-        about = str(x.dtype).removeprefix("torch."), dim, ranks.size, _kind(x.device), layouts_of([*xs, *weights])
-        known = choose(MatmulCall(operator, rows, inner, columns, *about, pooled), ranks, x.device, named, run)
+        call = _call(operator, xs, weights, asked, pooled)
+        known = choose(call, ranks, x.device, asked.named, run)
         if known is None:
             return PLAIN
-        ranks.ready[key] = known
+        ranks.ready[key, pooled] = known
     return known.now(x.device)
+
+
+def _call(operator: str, xs: Sequence[Tensor], weights: Sequence[Tensor], asked: KnownCall, pooled: bool) -> MatmulCall:
+    x, size, gathers = xs[0], asked.group.size, operator == GATHER
+    inner = tuple(weight.shape[0] for weight in weights)
+    columns = tuple(weight.shape[1] for weight in (weights if gathers else weights[:1]))
+    dtype, layouts = str(x.dtype).removeprefix("torch."), layouts_of([*xs, *weights])
+    rows = size * x.shape[0] if gathers else x.shape[0]
+    return MatmulCall(operator, rows, inner, columns, dtype, asked.dim, size, _kind(x.device), layouts, pooled)
 
 
 @functools.cache
@@ -96,37 +105,35 @@ def _scatter_fake(xs: list[Tensor], weights: list[Tensor], group: str, implement
 
 
 def gather_gradients(
-    operators: tuple[Callable[..., Any], Callable[..., Any]],
-    arguments: tuple[str, str, int],
+    gather: Callable[[Tensor], Tensor],
+    scatter: Callable[[list[Tensor], list[Tensor]], Tensor],
     needs: tuple[bool, Sequence[bool]],
     saved: tuple[bool, Tensor, Sequence[Tensor]],
     grads: Sequence[Tensor | None],
 ) -> tuple[Tensor | None, list[Tensor | None]]:
-    """Of x and of the weights. ``operators``: both, registered or direct; ``arguments``: group, implementation, dim;
-    ``needs``: of x, of each weight; ``saved``: whether x is gathered, x, weights; ``grads``: of each product."""
-    gather, scatter = operators
+    """Of x and of the weights. ``gather``: the AllGather alone; ``scatter``: matmul-ReduceScatter; ``needs``: of x, of
+    each weight; ``saved``: whether x is gathered, x, weights; ``grads``: of each product."""
     kept, x, weights = saved
     pairs = [(grad, weight.t()) for grad, weight in zip(grads, weights, strict=True) if grad is not None]
     dx = None
     if needs[0] and pairs:
-        dx = scatter([grad for grad, _ in pairs], [weight for _, weight in pairs], *arguments)
+        dx = scatter([grad for grad, _ in pairs], [weight for _, weight in pairs])
     if not any(needs[1]) or not pairs:
         return dx, [None] * len(weights)
-    gathered = x if kept else gather(x, [], arguments[0], "plain", arguments[2], True)[0]
+    gathered = x if kept else gather(x)
     return dx, _weight_gradients(needs[1], [gathered] * len(weights), grads)
 
 
 def scatter_gradients(
-    gather: Callable[..., Any],
-    arguments: tuple[str, str, int],
+    gather: Callable[[Tensor, list[Tensor], bool], tuple[Tensor, Sequence[Tensor]]],
     needs: tuple[Sequence[bool], Sequence[bool]],
     saved: tuple[Sequence[Tensor], Sequence[Tensor]],
     grad: Tensor,
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Of each x and of each weight. ``saved``: these; the others as in :func:`gather_gradients`."""
+    """Of each x and of each weight. ``gather``: gathered x, products; ``saved``: these; otherwise as above."""
     xs, weights = saved
     wanted = [weight.t() for weight, needed in zip(weights, needs[0], strict=True) if needed]
-    gathered, *products = gather(grad, wanted, *arguments, any(needs[1]))
+    gathered, products = gather(grad, wanted, any(needs[1]))
     found = iter(products)
     dxs = [next(found) if needed else None for needed in needs[0]]
     return dxs, _weight_gradients(needs[1], xs, [gathered] * len(xs))
@@ -147,9 +154,19 @@ def _save_gather(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> Non
 
 def _gather_backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     x, *weights = ctx.saved_tensors
-    operators, saved = (gather_op, scatter_op), (ctx.kept, x, weights)
-    found = gather_gradients(operators, tuple(ctx.arguments), ctx.needs_input_grad[:2], saved, grads[1:])
+    group, implementation, dim = ctx.arguments
+
+    def scatter(xs: list[Tensor], others: list[Tensor]) -> Tensor:
+        return scatter_op(xs, others, group, implementation, dim)
+
+    saved = (ctx.kept, x, weights)
+    gather = functools.partial(_gather_only, group=group, dim=dim)
+    found = gather_gradients(gather, scatter, ctx.needs_input_grad[:2], saved, grads[1:])
     return (*found, None, None, None, None)
+
+
+def _gather_only(x: Tensor, group: str, dim: int) -> Tensor:
+    return gather_op(x, [], group, "plain", dim, True)[0]
 
 
 def _save_scatter(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -160,13 +177,18 @@ def _save_scatter(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     half = len(ctx.saved_tensors) // 2
     saved = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
-    found = scatter_gradients(gather_op, tuple(ctx.arguments), ctx.needs_input_grad[:2], saved, grad)
+
+    def gather(x: Tensor, weights: list[Tensor], keep: bool) -> tuple[Tensor, Sequence[Tensor]]:
+        gathered, *products = gather_op(x, weights, *ctx.arguments, keep)
+        return gathered, products
+
+    found = scatter_gradients(gather, ctx.needs_input_grad[:2], saved, grad)
     return (*found, None, None, None)
 
 
 for _name, _real, _fake, _save, _backward in (
-    (GATHER, gather_matmul, _gather_fake, _save_gather, _gather_backward),
-    (SCATTER, matmul_scatter, _scatter_fake, _save_scatter, _scatter_backward),
+    (GATHER, _gather_real, _gather_fake, _save_gather, _gather_backward),
+    (SCATTER, _scatter_real, _scatter_fake, _save_scatter, _scatter_backward),
 ):
     _library.impl(_name, _real, "CompositeExplicitAutograd")
     torch.library.register_fake(f"lagom::{_name}", _fake, lib=_library)
