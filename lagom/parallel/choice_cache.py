@@ -9,6 +9,7 @@ import json
 import stat
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,6 +19,8 @@ from lagom.parallel.matmul_call import MatmulCall
 from lagom.parallel.said_once import say_once
 from lagom.settings import cache_folder
 
+Nanoseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
 
 class StoredChoice(BaseModel):
     """What a file holds. ``key``: call and versions, as they were; ``times_ns``: the median of each; ``captured`` and
@@ -26,9 +29,9 @@ class StoredChoice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     key: str
     chosen: str
-    times_ns: dict[str, float] = Field(max_length=16)
+    times_ns: dict[str, Nanoseconds] = Field(max_length=16)
     captured: str
-    device_times_ns: dict[str, float] = Field(max_length=16)
+    device_times_ns: dict[str, Nanoseconds] = Field(max_length=16)
     digest: str
 
     def is_whole(self) -> bool:

@@ -28,6 +28,7 @@ from lagom.parallel.measuring import best_of, measure, measure_ahead
 from lagom.parallel.plain import PlainCollective
 from lagom.parallel.rank_group import RankGroup, digest_number
 from lagom.parallel.said_once import log, say_once
+from lagom.parallel.symmetric_pool import settle, workspace
 
 PLAIN = PlainCollective()
 _ALL: tuple[Implementation, ...] = (PLAIN, Fused(), Copies("copies", 1), Copies("copies_two_streams", 2), Looped())
@@ -67,7 +68,8 @@ class Choice:
     @property
     def gain(self) -> float | None:
         """2.0 = half of plain's time."""
-        return self.times_ns["plain"] / self.times_ns[self.chosen] if self.chosen in self.times_ns else None
+        took = self.times_ns
+        return took["plain"] / took[self.chosen] if took.keys() >= {"plain", self.chosen} else None
 
     def __str__(self) -> str:
         """The line of the log."""
@@ -119,7 +121,9 @@ def choose(call: MatmulCall, group: RankGroup, device: torch.device, named: str,
                 f"{call.operator} was first called while a CUDA graph was captured, so it is plain; call it before."
             )
         return None
+    before = workspace(group)
     record = _agree(call, group, device, "" if asked == "auto" else asked, run)
+    settle(group, before, any(isinstance(IMPLEMENTATIONS[one], Copies) for one in (record.chosen, record.captured)))
     _records.append(record)
     log.info("%s", record)
     chosen = Chosen(IMPLEMENTATIONS[record.chosen], IMPLEMENTATIONS[record.captured])

@@ -23,7 +23,7 @@ from torch import Tensor
 from lagom.parallel.copy_engine import On, copy_on
 from lagom.parallel.matmul_call import GATHER, MatmulCall, multiply
 from lagom.parallel.rank_group import RankGroup
-from lagom.parallel.symmetric_pool import Block, Workspace, find_pooled, reserve, workspace
+from lagom.parallel.symmetric_pool import Block, Workspace, find_pooled, reserve, workspace_for
 from lagom.parallel.torch_gate import symmetric_refusal
 
 _NOTHING = nullcontext()
@@ -46,7 +46,7 @@ class Copies:
         reserve(group, 256 if call.operator == GATHER and call.pooled else call.symmetric_bytes, device)
 
     def all_gather_matmul(self, x: Tensor, weights: Sequence[Tensor], group: RankGroup) -> tuple[Tensor, list[Tensor]]:
-        space, main = workspace(group), torch.cuda.current_stream(x.device)
+        space, main = workspace_for(x, group), torch.cuda.current_stream(x.device)
         gathered = x.new_empty(group.size * x.shape[0], x.shape[1])
         products = [x.new_empty(group.size * x.shape[0], weight.shape[1]) for weight in weights]
         shards, parts = gathered.chunk(group.size), [product.chunk(group.size) for product in products]
@@ -69,7 +69,7 @@ class Copies:
         return gathered, products
 
     def matmul_reduce_scatter(self, xs: Sequence[Tensor], weights: Sequence[Tensor], group: RankGroup) -> Tensor:
-        space, main = workspace(group), torch.cuda.current_stream(xs[0].device)
+        space, main = workspace_for(xs[0], group), torch.cuda.current_stream(xs[0].device)
         count, columns, dtype = xs[0].shape[0] // group.size, weights[0].shape[1], xs[0].dtype
         parts = xs[0].new_empty(group.size - 1, count, columns).unbind()
         slots = space.block.part_of(group.rank, (group.size, count, columns), dtype)
@@ -88,7 +88,7 @@ class Copies:
         multiply(rows[group.rank], weights, slots[group.rank])
         self._barrier(1, main, space, space.block)
         self._join(main, space)
-        return torch.sum(slots, 0)
+        return torch.sum(slots, 0, dtype=dtype)  # said, because torch.autocast would take float32
 
     def _stream(self, step: int, main: Any, space: Workspace) -> Any:
         """Where the product of a step runs; the first one, and every one of a single stream, on the caller's."""

@@ -28,8 +28,8 @@ class Fused:
         reason = ""
         try:
             fused_operators(group.name)
-        except (ImportError, RuntimeError) as error:
-            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - other ranks wait for what this one says
+            reason = str(error) or type(error).__name__
         if not group.all_say(not reason, device):
             raise CannotPrepare(reason or "torch's fused operators failed on another rank")
 

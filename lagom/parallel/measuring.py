@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from lagom.parallel.rank_group import RankGroup
+from lagom.parallel.said_once import log
 
 Run = Callable[[], object]
 #: Seconds that the rounds of a call may take, beside two calls of each implementation to get going.
@@ -35,9 +36,9 @@ MARGIN, QUORUM = 1.01, 0.75
 
 def measure(runs: Mapping[str, Run], group: RankGroup, device: torch.device, seed: int) -> dict[str, list[float]]:
     """Nanoseconds a call of each, round by round, of the slowest rank: the same on all ranks. A collective. ``runs``
-    are the same names on every rank, ``plain`` first; what raises on a rank is left out on all. Of what is HOPELESS the
-    first time stands for all rounds."""
-    names = [name for name in runs if _works(runs[name], group, device)]
+    are the same names on every rank, ``plain`` first; what raises on a rank is left out on all, and where plain does,
+    every rank raises. Of what is HOPELESS the first time stands for all rounds."""
+    names = [name for name in runs if _works(name, runs[name], group, device)]
     first = group.largest([_time_of(runs[name], CALLS, group, device) for name in names], device)
     quick = {name: took for name, took in zip(names, first, strict=True) if took <= HOPELESS * first[0]}
     found = _rounds({name: runs[name] for name in quick}, quick, group, device, random.Random(seed))
@@ -93,16 +94,20 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _works(run: Run, group: RankGroup, device: torch.device) -> bool:
+def _works(name: str, run: Run, group: RankGroup, device: torch.device) -> bool:
     """Two calls, of which the first may load kernels."""
+    raised: Exception | None = None
     try:
         run()
         run()
         synchronize(device)
-        works = True
-    except (RuntimeError, ValueError, AssertionError):  # what torch's operators raise of calls they cannot do
-        works = False
-    return group.all_say(works, device)
+    except Exception as error:  # noqa: BLE001 - other ranks wait for what this one says
+        raised = error
+        log.info("%s raised an error while it was measured: %s", name, error)
+    works = group.all_say(raised is None, device)
+    if name == "plain" and not works:
+        raise raised or RuntimeError("The product or its collective raised an error on another rank; see its output.")
+    return works
 
 
 def _time_of(run: Run, calls: int, group: RankGroup, device: torch.device) -> float:

@@ -21,7 +21,7 @@ _groups: dict[str, RankGroup] = {}
 @dataclass(eq=False)
 class RankGroup:
     """``chosen``: what all ranks of the group agreed on, by call and the argument ``implementation``; ``ready``: the
-    same by the tensors' own words, found without building the call."""
+    same by the tensors' own words, found without building the call; ``replaced``: another group has its name now."""
 
     name: str
     handle: Any
@@ -29,6 +29,7 @@ class RankGroup:
     size: int
     chosen: dict[Any, Any] = field(default_factory=dict)
     ready: dict[Any, Any] = field(default_factory=dict)
+    replaced: bool = False
     _places: list[list[int]] = field(default_factory=list)
 
     @property
@@ -100,6 +101,9 @@ def group_named(name: str) -> RankGroup:
     handle = group_resolver()(name)
     known = _groups.get(name)
     if known is None or known.handle is not handle:
+        if known is not None:
+            known.replaced = True
+            known.forget()
         known = _groups[name] = RankGroup(name, handle, dist.get_rank(handle), dist.get_world_size(handle))
     return known
 

@@ -19,6 +19,8 @@ from lagom.parallel.matmul_call import GATHER, SCATTER, Implementation, MatmulCa
 from lagom.parallel.rank_group import KnownCall, group_named
 from lagom.parallel.symmetric_pool import find_pooled
 
+#: For how many different calls of a group the look into a dictionary is kept.
+MOST_READY = 4096
 _library = torch.library.Library("lagom", "FRAGMENT")
 # -> gathered x (no rows where it is not kept), then a product for each weight
 _library.define(f"{GATHER}(Tensor x, Tensor[] weights, str group, str implementation, int dim, bool keep) -> Tensor[]")
@@ -75,6 +77,8 @@ def _implementation(
         known = choose(call, ranks, x.device, asked.named, run)
         if known is None:
             return PLAIN
+        if len(ranks.ready) >= MOST_READY:
+            ranks.ready.clear()
         ranks.ready[key, pooled] = known
     return known.now(x.device)
 

@@ -40,15 +40,17 @@ class Block:
         """A rank's memory as a tensor, from ``offset`` elements on. Made once: each costs the host microseconds."""
         key = rank, shape, dtype, offset
         if key not in self._views:
-            self._views[key] = self.handle.get_buffer(rank, shape, dtype, offset)
+            with torch.inference_mode(False):  # a tensor made in that mode could not be written outside it
+                self._views[key] = self.handle.get_buffer(rank, shape, dtype, offset)
         return self._views[key]
 
 
 class Workspace:
-    """Where copies of a group pass through, and the streams and events they use. One call at a time."""
+    """Where copies of a group pass through, and the streams and events they use. One call at a time. ``captured``: a
+    CUDA graph may hold its address."""
 
     def __init__(self, block: Block, ranks: int) -> None:
-        self.block = block
+        self.block, self.captured = block, False
         device = block.tensor.device
         self.copier, self.second = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
         self.begin, self.end, self.second_end = (torch.cuda.Event() for _ in range(3))
@@ -63,7 +65,8 @@ def empty(shape: Sequence[int], dtype: torch.dtype, group: Any, *, device: torch
     """A tensor in symmetric memory: as the input of ``all_gather_matmul`` it need not be copied before peers read it.
 
     A collective: every rank of the group calls it, in the same order, with the same arguments. To be made at the start
-    of a job and written to again and again (``torch.mul(a, b, out=x)``): nothing is freed before :func:`release`.
+    of a job and written to again and again (``torch.mul(a, b, out=x)``): nothing is freed before :func:`release`. In
+    one call all ranks use the same one, or the same part of it.
 
     :param shape: of this rank's tensor, in elements.
     :param group: a process group or its name.
@@ -73,12 +76,13 @@ def empty(shape: Sequence[int], dtype: torch.dtype, group: Any, *, device: torch
     found = group_named(group if isinstance(group, str) else group.group_name)
     default = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
     where = torch.empty(0, device=device or default).device  # with its index
-    try:
-        block = _allocate(math.prod(shape) * dtype.itemsize, found, where)
-    except CannotPrepare as reason:
-        say_once(f"lagom.parallel.empty gives ordinary memory: {reason}.")
-        return torch.empty(tuple(shape), dtype=dtype, device=where)
-    return block.tensor.view(dtype).view(tuple(shape))
+    with torch.inference_mode(False):
+        try:
+            block = _allocate(math.prod(shape) * dtype.itemsize, found, where)
+        except CannotPrepare as reason:
+            say_once(f"lagom.parallel.empty gives ordinary memory: {reason}.")
+            return torch.empty(tuple(shape), dtype=dtype, device=where)
+        return block.tensor.view(dtype).view(tuple(shape))
 
 
 def memory() -> int:
@@ -122,37 +126,69 @@ def find_pooled(x: Tensor, group: RankGroup) -> tuple[Block, int] | None:
 
 
 def reserve(group: RankGroup, size: int, device: torch.device) -> None:
-    """See that the workspace of a group has so many bytes. A collective; all ranks raise CannotPrepare, or none. A
-    smaller one stays, because a captured CUDA graph may use it."""
+    """See that the workspace of a group has so many bytes. A collective; all ranks raise CannotPrepare, or none. What
+    becomes of a smaller one, :func:`settle` says."""
     known = _workspaces.get(group)
     if known is None or known.block.size < size:
         _workspaces[group] = Workspace(_allocate(size, group, device), group.size)
 
 
-def workspace(group: RankGroup) -> Workspace:
-    """That of a group; it was reserved when the choice was made."""
-    return _workspaces[group]
+def workspace(group: RankGroup) -> Workspace | None:
+    """That of a group, if it has one."""
+    return _workspaces.get(group)
+
+
+def workspace_for(x: Tensor, group: RankGroup) -> Workspace:
+    """That of a group for a call; it was reserved when the choice was made."""
+    found = _workspaces[group]
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        found.captured = True
+    return found
+
+
+def settle(group: RankGroup, before: Workspace | None, used: bool) -> None:
+    """After a choice, which begins with an exchange of all ranks, so that no call before it still runs: free the
+    workspace made for it if what was chosen does not use it, else the smaller one from ``before``. One whose address a
+    CUDA graph may hold stays until it is released."""
+    now = _workspaces.get(group)
+    if now is None or now is before:
+        return
+    unneeded = before if used else now
+    if not used:
+        del _workspaces[group]
+        if before is not None:
+            _workspaces[group] = before
+    if unneeded is not None and not unneeded.captured:
+        _blocks.remove(unneeded.block)
 
 
 def _allocate(size: int, group: RankGroup, device: torch.device) -> Block:
     """Two steps, each agreed on, so that a rank without room leaves no other rank waiting in the rendezvous."""
+    _forget_replaced_groups()
     group.meet(device)
     reason, tensor, handle = symmetric_refusal() or group.no_peer_access(device), None, None
     if not reason:
         try:
             tensor = allocate_symmetric(size, device)
-        except RuntimeError as error:
+        except Exception as error:  # noqa: BLE001 - other ranks wait for what this one says
             reason = _first_line(error)
     _agree(group, reason, device)
     try:
         handle = symmetric_memory().rendezvous(tensor, group.name)
-    except RuntimeError as error:
+    except Exception as error:  # noqa: BLE001 - the same
         reason = _first_line(error)
     _agree(group, reason, device)
     assert tensor is not None
     block = Block(tensor, handle, group)
     _blocks.append(block)
     return block
+
+
+def _forget_replaced_groups() -> None:
+    """What belonged to groups that were destroyed, and whose names others have now."""
+    _blocks[:] = [block for block in _blocks if not block.group.replaced]
+    for group in [one for one in _workspaces if one.replaced]:
+        del _workspaces[group]
 
 
 def _agree(group: RankGroup, reason: str, device: torch.device) -> None:

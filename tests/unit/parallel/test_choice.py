@@ -133,6 +133,8 @@ def replace_by_link(path: Path) -> None:
         (lambda path: path.write_text(path.read_text().replace("looped", "copies")), "does not hold what was written"),
         (lambda path: path.write_text("{"), "no choice of this version"),
         (lambda path: path.write_text(path.read_text().replace('"looped":100.0', '"looped":"x"')), "no choice of this"),
+        (lambda path: path.write_text(path.read_text().replace("100.0", "-0.0")), "no choice of this version"),
+        (lambda path: path.write_text(path.read_text().replace("100.0", "NaN")), "no choice of this version"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "can't decode"),
         (lambda path: path.write_bytes(b" " * (1 << 21)), "larger than a MiB"),
         (lambda path: path.chmod(0o666), "may be written by others"),
@@ -170,6 +172,11 @@ def test_without_a_cache_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("LAGOM_CACHE", "off")
     choice_cache.save_choice(CALL, "looped", TIMES, "plain", {"plain": 1.0})
     assert choice_cache.load_choice(CALL) is None
+
+
+def test_without_a_time_of_plain_no_gain_is_told() -> None:
+    found = Choice("x", (1, (1,), (1,)), "float32", 0, 4, "cpu", "looped", "cache", {"looped": 1.0})
+    assert found.gain is None
 
 
 def test_the_variable_names_every_implementation() -> None:

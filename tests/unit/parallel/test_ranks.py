@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import torch_jobs
+from tests.tiers import amount
 
 pytest.importorskip("torch")
 JOB = Path(__file__).with_name("ranks_job.py")
@@ -23,8 +24,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """By case, what went wrong on each rank."""
     folder = tmp_path_factory.mktemp("ranks")
     job = torch_jobs.Job("ranks", [str(JOB)], str(folder / "output"), ranks=4)
+    given = {"LAGOM_CACHE": "off", "FOLDER": str(folder), "SHAPES": str(amount(32, 200))}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAGOM_")}
-    done = torch_jobs.run([job], folder, {**clean, "LAGOM_CACHE": "off", "FOLDER": str(folder)})["ranks"]
+    done = torch_jobs.run([job], folder, {**clean, **given})["ranks"]
     lines = [json.loads(line) for line in done.said.splitlines() if line.startswith('{"case"')]
     assert lines, done.said[-3000:]
     return {line["case"]: line["wrong"] for line in lines}
