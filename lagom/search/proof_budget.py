@@ -55,7 +55,7 @@ class ProofBudget:
         if best.assignment == proven:
             return 0.0
         looks = self._policy.final_looks
-        is_in_sight = self._measurements.gain(best) > best.z_se
+        is_in_sight = self._measurements.is_gain_in_sight(best)
         wanted = pairs_against_stock(best, self._measurements, self._policy, looks) if is_in_sight else looks[0]
         return min(wanted, max(0.0, SHARE * self.time.at_first - self.spent))
 

@@ -52,8 +52,8 @@ class FakeModel:
         self._seen = list(observations)
         return True, "it is a test"
 
-    def leader(self) -> Assignment:
-        return min(self._seen, key=lambda seen: seen.z or math.inf).assignment
+    def ranking(self) -> list[Assignment]:
+        return [seen.assignment for seen in sorted(self._seen, key=lambda seen: seen.z or math.inf)]
 
     def compare(self, candidates: Sequence[Assignment], base: Assignment) -> list[Expectation]:
         return [self._expected for _ in candidates]
