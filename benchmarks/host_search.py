@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.matrix.place import Place
-from benchmarks.matrix.results_file import PATHS
+from benchmarks.matrix.results_file import PATHS, setup_of
 from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import steps_of
 from lagom import journal
@@ -188,6 +188,10 @@ class Study:
         found = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
         versions = {} if place.rehearse else place.versions()
         session = {"began": time.strftime("%Y-%m-%d"), "gpus": place.gpus, "rehearsed": place.rehearse, **versions}
+        if any(setup_of(earlier) != setup_of(session) for earlier in found.get("sessions", [])):
+            raise SystemExit(
+                f"{arguments.out} was measured with other GPUs, NCCL or torch; name another file with --out"
+            )
         self._data: dict[str, Any] = {
             "sessions": [*found.get("sessions", []), {**session, "arguments": sys.argv[1:]}],
             "arms": {arm: list(options) if options is not None else None for arm, options in ARMS.items()},

@@ -146,7 +146,7 @@ def _job(data: Data, name: str) -> Data:
 def _search(process: Data) -> Data:
     """How one search went: seconds from the first step to its end, and what it said of itself."""
     over, times = process["ended_step"], process["ms"]
-    outcome = next((event for event in process["log"] if event["event"] == "outcome"), {})
+    outcome: Data = next((event for event in process["log"] if event["event"] == "outcome"), {})
     return {
         "round": process["round"],
         "seconds": None if over is None else sum(times[:over]) / 1e3,
