@@ -47,11 +47,12 @@ ARMS: dict[str, tuple[str, ...] | None] = {
     AGAIN: None,
 }
 FSDP = ("--shape", "llama3_8b", "--layers", "3", "--tokens", "16384")
-#: By name: script and options.
+#: By name: script, options, and seconds of steps of a process that searches. Twice what a search takes by the simulator
+#: (150 to 200 iterations), so that the last half is clear of it as a rule.
 JOBS = {
-    "fsdp-16384": ("fsdp.py", FSDP),
-    "ddp-transformer": ("transformer_ddp.py", ()),
-    "ddp-8192": ("ddp.py", ("--layers", "8", "--tokens", "8192")),
+    "fsdp-16384": ("fsdp.py", FSDP, 76.0),
+    "ddp-transformer": ("transformer_ddp.py", (), 44.0),
+    "ddp-8192": ("ddp.py", ("--layers", "8", "--tokens", "8192"), 44.0),
 }
 DEFAULT_JOBS = "fsdp-16384,ddp-8192"
 #: The first process of each job: whether it runs at all, and how long a step is, so that the others get their number.
@@ -120,7 +121,7 @@ def kept(events: Sequence[Base]) -> Iterator[dict[str, Any]]:
 
 def row_of(job: str, steps: int) -> Row:
     """A job as a row of the matrix: host path, NCCL 2.30."""
-    script, options = JOBS[job]
+    script, options, _ = JOBS[job]
     return Row(job, "", "", script, (*options, "--steps", str(steps)), "host", "2.30")
 
 
@@ -241,7 +242,7 @@ class Study:
         return "" if CHUNK in joined["knobs"] else "chunk sizes cannot be set; --nccl-230 names the NCCL to preload"
 
     def _job(self, job: str, step_ms: float) -> dict[str, Any]:
-        asked = {"search": self._arguments.auto_seconds, "others": self._arguments.other_seconds}
+        asked = {"search": self._arguments.auto_seconds or JOBS[job][2], "others": self._arguments.other_seconds}
         steps = {what: max(LEAST_STEPS, round(seconds * 1e3 / step_ms)) for what, seconds in asked.items()}
         print(f"{job}: {step_ms:.1f} ms a step; steps of {SEARCH} and of the others: {steps}", flush=True)
         row = row_of(job, 0)
@@ -348,7 +349,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--jobs", default=DEFAULT_JOBS, help=f"of {', '.join(JOBS)}; separated by commas")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--search-seconds", type=float, default=40.0, help="time limit of a search")
-    parser.add_argument("--auto-seconds", type=float, default=54.0, help="steps of a process that searches, as seconds")
+    parser.add_argument("--auto-seconds", type=float, help="steps of a process that searches; default: by job")
     parser.add_argument("--other-seconds", type=float, default=5.5, help="steps of the others, as seconds")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds, after which no process is let go")
     parser.add_argument("--rehearse", action="store_true", help="tiny jobs with gloo: no measurement")

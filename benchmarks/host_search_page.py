@@ -25,6 +25,8 @@ from benchmarks.template import render
 from lagom.bench.results import Ratio, ratio_of
 
 Data = dict[str, Any]
+#: A plan that has been agreed on starts at a later call, 16 of them after the offer: in steps of the jobs, at most
+IN_FORCE_STEPS = 4
 #: What of a process that searches is compared: all of its steps; the last half; those after the search.
 WHOLE, HALF, AFTER = "whole run, search included", "last half", "after the search"
 PARTS = (WHOLE, HALF, AFTER)
@@ -40,7 +42,8 @@ def steps(process: Data, part: str = "") -> list[float]:
     if part == AFTER:
         return [] if process["ended_step"] is None else times[process["ended_step"] :]
     if process["arm"] in BY_HAND:
-        return [] if process["agreed_step"] is None else times[max(START_UP_STEPS, process["agreed_step"]) :]
+        agreed = process["agreed_step"]
+        return [] if agreed is None else times[max(START_UP_STEPS, agreed + IN_FORCE_STEPS) :]
     return times[START_UP_STEPS:]
 
 

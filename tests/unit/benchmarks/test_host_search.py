@@ -31,7 +31,7 @@ def data(*, search: float = 100.0, hand: float = 90.0) -> dict[str, Any]:
         processes += [
             process(PLAIN, number, [*start_up, *[99.0 * factor] * 4]),
             process(AGAIN, number, [*start_up, *[101.0 * factor] * 4]),
-            process(BY_HAND[0], number, [*start_up, SLOW, *[hand * factor] * 4], agreed_step=6),
+            process(BY_HAND[0], number, [*start_up, SLOW, *[hand * factor] * 4], agreed_step=2),
             process(BY_HAND[1], number, [*start_up, *[105.0 * factor] * 4], agreed_step=0),
             process(SEARCH, number, [*start_up, *[110.0 * factor] * 10, *[search * factor] * 15], ended_step=15),
         ]
