@@ -37,7 +37,8 @@ def add_turns_option(parser: argparse.ArgumentParser) -> None:
 
 class Turns:
     """Makes a step wait as long as the file says so. Ranks stop before the same step, so none waits in a kernel. A rank
-    that has come to wait says so by a file of its own, ``FILE.<rank>``."""
+    that has come to wait says so by a file of its own, ``FILE.<rank>``. Before the first step it gives back the memory
+    that building the model has left: jobs that take turns share their GPUs."""
 
     def __init__(self, file: str) -> None:
         self._file = Path(file) if file else None
@@ -46,6 +47,8 @@ class Turns:
         """Before step ``step``."""
         if self._file is None or step < int(self._file.read_text()):
             return
+        if step == 0 and torch.cuda.is_available():
+            torch.cuda.empty_cache()
         Path(f"{self._file}.{dist.get_rank()}").touch()
         while step >= int(self._file.read_text()):
             time.sleep(0.0005)
