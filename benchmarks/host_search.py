@@ -259,16 +259,18 @@ class Study:
             print(f"round {number}: {self.left():.0f} s left, not enough for a start", flush=True)
             return False
         waiting = [self._start(job, arm, number, self._steps(job, arm)) for job, arm in wanted]
+        late = []
         try:
             self._wait_until_ready(waiting)
             for one in waiting:
                 if self.left() < self._needed(one.job, one.arm):
                     print(f"round {number}: {self.left():.0f} s left, not enough for {one.job} {one.arm}", flush=True)
-                    return False
-                self._measure(one)
+                    late.append(one)
+                else:
+                    self._measure(one)
         finally:
             end_all(waiting)
-        return True
+        return not late
 
     def _measure(self, one: Waiting) -> None:
         found = one.let_go(2.0 * self._needed(one.job, one.arm) + 20.0)
