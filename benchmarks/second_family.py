@@ -3,8 +3,9 @@
 
 A cost model that is tested on the simulator it was written beside may look better than it is. Here communication time
 is an exponential of a valley in log2(NC) and log2(C), which may lie across both (a ridge), with ripples and with a
-steep rise where few bytes are in flight. Compute slows down by a power of NC. Z is a smooth maximum. There is no
-bandwidth, no wave of threadblocks and no queue. Each seed is another landscape; :data:`KINDS` says what may be gained.
+steep rise where few bytes are in flight. Compute slows down by a power of NC. Another protocol has a valley of its own.
+Z is a smooth maximum. There is no bandwidth, no wave of threadblocks and no queue. Each seed is another landscape;
+:data:`KINDS` says what may be gained, :data:`BLOCKS` where seeds differ besides.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Knobs, Problem, Protocol, Sample, Site
@@ -29,6 +30,23 @@ KINDS = ("bound", "taxed", "nothing", "exposed", "ridge", "steep")
 some exposed and some hidden; NC and C must be traded; communication-bound, some configs are 10 to 40 times slower."""
 NOISES = (0.005, 0.01, 0.02, 0.05)
 SITES = (2, 3, 2, 4, 2, 6)
+BLOCKS = ("several", "protocols that lose", "one communication", "protocols that may gain")
+"""Every kind with every noise takes 24 seeds; each 24 seeds are another block of :func:`draw_mixed`."""
+LL128 = (Algorithm.RING, Protocol.LL128)
+LL = (Algorithm.RING, Protocol.LL)
+
+
+@dataclass(frozen=True, slots=True)
+class Twist:
+    """What another protocol makes of a valley: ``log_time`` on its time, the best v moved by ``move``, ``tax`` on what
+    it takes from compute."""
+
+    log_time: float = 0.0
+    move: float = 0.0
+    tax: float = 1.0
+
+
+PLAIN = Twist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +69,27 @@ class Valley:
     phase: float
     steep: float  # log of the extra factor where few bytes are in flight
     few: float  # u + v below which that is so
+    twists: tuple[tuple[Algorithm, Protocol, Twist], ...] = ()  # of the other protocols
 
-    def log_time(self, u: float, v: float) -> float:
+    def log_time(self, u: float, v: float, twist: Twist = PLAIN) -> float:
         """ln of the time, up to a constant."""
-        away = v - self.best_v - self.tilt * (u - self.top)
+        away = v - self.best_v - twist.move - self.tilt * (u - self.top)
         ripple = self.ripple * math.sin(self.phase + 1.9 * u) * math.sin(2.0 * self.phase + 1.3 * v)
         few = self.steep / (1.0 + math.exp(-5.0 * (self.few - u - v)))
-        return self.climb * softplus(self.knee - u, 0.25) + self.bend * away * away + ripple + few
+        climb = self.climb * softplus(self.knee - u, 0.25)
+        return twist.log_time + climb + self.bend * away * away + ripple + few
 
     def times(self, config: CommConfig) -> tuple[float, float]:
         """Its time and the compute time it costs, ns."""
         assert config.channels
         assert config.chunk_bytes
         u, v = math.log2(config.channels), math.log2(config.chunk_bytes / 1024)
-        factor = math.exp(self.log_time(u, v) - self.log_time(self.top, math.log2(STOCK_CHUNK / 1024)))
+        pair = (config.algorithm, config.protocol)
+        twist = next((twist for *other, twist in self.twists if pair == tuple(other)), PLAIN)
+        factor = math.exp(self.log_time(u, v, twist) - self.log_time(self.top, math.log2(STOCK_CHUNK / 1024)))
         chunk = 1.0 - self.chunk_tax * (11.0 - v) / 6.0
-        return self.time * factor, self.tax * self.time * math.sqrt(factor) * 2.0 ** (
-            self.power * (u - self.top)
-        ) * chunk
+        share = self.tax * twist.tax * math.sqrt(factor) * 2.0 ** (self.power * (u - self.top)) * chunk
+        return self.time * factor, self.time * share
 
 
 def softplus(value: float, width: float) -> float:
@@ -94,7 +115,8 @@ class SecondLandscape:
         """The input of a search."""
         names = [("exposed" if valley.exposed else "hidden") if self.contexts else "" for valley in self.valleys]
         sites = tuple(Site(i, Function.ALL_GATHER, (32 << 20) * (i + 1), 2, name) for i, name in enumerate(names))
-        return Problem(sites, (self.stock,) * len(sites), self.ceiling, Knobs())
+        usable = tuple(tuple((a, p) for a, p, _ in valley.twists) for valley in self.valleys)
+        return Problem(sites, (self.stock,) * len(sites), self.ceiling, Knobs(), usable if any(usable) else ())
 
     @property
     def stock(self) -> CommConfig:
@@ -142,6 +164,31 @@ class _Parts(dict):
         site, config = key
         self[key] = self._of.valleys[site].times(config.over(self._of.stock))
         return self[key]
+
+
+def draw_mixed(seed: int, *, visible: bool = True) -> tuple[SecondLandscape, float]:
+    """The landscape of a seed in the population that a search is judged on: see :data:`BLOCKS`."""
+    block = BLOCKS[block_of(seed)]
+    alone, draw = block == "one communication", random.Random(f"protocols {seed}")
+    landscape, noise = draw_landscape(seed, visible=visible, sites=1 if alone else 0)
+    if block == "several" or (alone and draw.random() < 0.5):
+        return landscape, noise
+    gain = landscape.kind != "nothing" and (draw.random() < 0.5 if alone else block == "protocols that may gain")
+    valleys = tuple(replace(valley, twists=_twists(gain, draw)) for valley in landscape.valleys)
+    return replace(landscape, valleys=valleys), noise
+
+
+def block_of(seed: int) -> int:
+    """Which of :data:`BLOCKS` a seed of :func:`draw_mixed` is in."""
+    return seed // (len(KINDS) * len(NOISES)) % len(BLOCKS)
+
+
+def _twists(gain: bool, draw: random.Random) -> tuple[tuple[Algorithm, Protocol, Twist], ...]:
+    """LL128 may gain, LL never does: as NCCL's own have it for messages that last long enough to matter."""
+    ll128 = Twist(
+        draw.uniform(-0.15, 0.02) if gain else draw.uniform(0.02, 0.25), draw.uniform(-1.0, 0.5), draw.uniform(0.8, 1.1)
+    )
+    return ((*LL128, ll128), (*LL, Twist(draw.uniform(0.4, 0.9), draw.uniform(-1.0, 0.0), draw.uniform(0.7, 1.0))))
 
 
 def draw_landscape(seed: int, *, visible: bool = True, sites: int = 0) -> tuple[SecondLandscape, float]:

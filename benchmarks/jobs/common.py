@@ -36,14 +36,21 @@ def add_turns_option(parser: argparse.ArgumentParser) -> None:
 
 
 class Turns:
-    """Makes a step wait as long as the file says so. Ranks stop before the same step, so none waits in a kernel."""
+    """Makes a step wait as long as the file says so. Ranks stop before the same step, so none waits in a kernel. A rank
+    that has come to wait says so by a file of its own, ``FILE.<rank>``. Before the first step it gives back the memory
+    that building the model has left: jobs that take turns share their GPUs."""
 
     def __init__(self, file: str) -> None:
         self._file = Path(file) if file else None
 
     def wait(self, step: int) -> None:
         """Before step ``step``."""
-        while self._file is not None and step >= int(self._file.read_text()):
+        if self._file is None or step < int(self._file.read_text()):
+            return
+        if step == 0 and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        Path(f"{self._file}.{dist.get_rank()}").touch()
+        while step >= int(self._file.read_text()):
             time.sleep(0.0005)
 
 
@@ -163,9 +170,10 @@ def run(
     device = start()
     model = build(arguments, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=False)  # TP mixes DTensor and plain tensors
-    profiles = Profiles(arguments, device)
+    profiles, turns = Profiles(arguments, device), Turns(getattr(arguments, "turns", ""))
     batch = torch.randn(arguments.tokens, width, device=device, dtype=torch.bfloat16)
     for step in range(arguments.steps):
+        turns.wait(step)
         profiles.step(step)
         began = time.perf_counter()
         loss = model(batch).float().square().mean()

@@ -15,7 +15,7 @@ import contextlib
 import time
 
 import torch
-from common import finish, own_device, print_step, start
+from common import Turns, add_turns_option, finish, own_device, print_step, start
 from torch import nn
 
 WIDTH, HEADS, WORDS = 768, 12, 50_304
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--accumulate", type=int, default=4)
     parser.add_argument("--steps", type=int, default=1000)
+    add_turns_option(parser)
     train(parser.parse_args())
 
 
@@ -92,7 +93,9 @@ def train(arguments: argparse.Namespace) -> None:
     model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(WORDS, (arguments.batch, arguments.length), device=device)
+    turns = Turns(arguments.turns)
     for step in range(arguments.steps):
+        turns.wait(step)
         began = time.perf_counter()
         for part in range(arguments.accumulate):
             is_last = part == arguments.accumulate - 1

@@ -125,10 +125,10 @@ class FittedModel:
         trust = judge(self._fitted)
         return trust.trusted, trust.reason
 
-    def leader(self) -> Assignment:
-        """The best of what was measured, by measurement and model together."""
+    def ranking(self) -> list[Assignment]:
+        """What was measured, the fastest first, by measurement and model together."""
         times = shrunk(self._fit)
-        return min(times, key=lambda assignment: times[assignment])
+        return sorted(times, key=lambda assignment: times[assignment])
 
     def compare(self, candidates: Sequence[Assignment], base: Assignment) -> list[Change]:
         """Predicted Z of each candidate over that of ``base``."""

@@ -151,8 +151,8 @@ class Model(Protocol):
     def refit(self, observations: Sequence[Observation]) -> tuple[bool, str]:
         """Fit to everything measured, stock first. Whether the model may be trusted, and why or why not."""
 
-    def leader(self) -> Assignment:
-        """The best of what was measured, by measurement and model together."""
+    def ranking(self) -> Sequence[Assignment]:
+        """What was measured, the fastest first, by measurement and model together."""
 
     def compare(self, candidates: Sequence[Assignment], base: Assignment) -> Sequence[Expectation]:
         """What is expected of each candidate compared with ``base``."""

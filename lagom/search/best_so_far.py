@@ -43,7 +43,7 @@ def best_so_far(measurements: Measurements, policy: Policy, final: SequentialTes
             return None
         best = min(tried, key=lambda trial: trial.z * math.exp(trial.z_se))
         gain, se, assignment = measurements.gain(best), best.z_se, best.assignment
-        missing = pairs_against_stock(best, measurements, policy, policy.final_looks)
+        missing = pairs_against_stock(best, measurements, policy)
     if gain <= 0.0:
         return None
     return BestSoFar(assignment, math.exp(gain), math.exp(gain - 1.96 * se), math.exp(gain + 1.96 * se), missing)

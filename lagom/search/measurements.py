@@ -100,9 +100,18 @@ class Measurements:
         for assignment in dict.fromkeys((*self._levels, *self._evidence)):
             yield self.known(assignment)
 
+    def ranking(self) -> list[Assignment]:
+        """What was measured, the fastest first, by its upper bound, so that one lucky pair does not win."""
+        trials = sorted(self.trials(), key=lambda trial: trial.z * math.exp(trial.z_se))
+        return [trial.assignment for trial in trials]
+
     def fastest(self) -> Assignment:
-        """The fastest measured, by its upper bound, so that one lucky pair does not win."""
-        return min(self.trials(), key=lambda trial: trial.z * math.exp(trial.z_se)).assignment
+        """The first of :meth:`ranking`."""
+        return self.ranking()[0]
+
+    def is_gain_in_sight(self, trial: Trial) -> bool:
+        """Whether ``trial`` is faster than stock by more than its standard error."""
+        return trial.assignment != self.stock and self.gain(trial) > trial.z_se
 
     @property
     def tried(self) -> int:

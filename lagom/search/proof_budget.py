@@ -54,18 +54,16 @@ class ProofBudget:
         best = self._measurements.known(self._measurements.fastest())
         if best.assignment == proven:
             return 0.0
-        looks = self._policy.final_looks
-        is_in_sight = self._measurements.gain(best) > best.z_se
-        wanted = pairs_against_stock(best, self._measurements, self._policy, looks) if is_in_sight else looks[0]
+        is_in_sight = self._measurements.is_gain_in_sight(best)
+        wanted = pairs_against_stock(best, self._measurements, self._policy) if is_in_sight else self._policy.looks[0]
         return min(wanted, max(0.0, SHARE * self.time.at_first - self.spent))
 
     def is_overdue(self, best: Trial, searched: int) -> bool:
         """Whether a search of ``searched`` pairs has taken many times those that most likely prove ``best``."""
-        looks = self._policy.confirm_looks
-        return searched >= self._policy.patience * pairs_against_stock(best, self._measurements, self._policy, looks)
+        return searched >= self._policy.patience * pairs_against_stock(best, self._measurements, self._policy)
 
 
-def pairs_against_stock(trial: Trial, measurements: Measurements, policy: Policy, looks: tuple[int, ...]) -> int:
+def pairs_against_stock(trial: Trial, measurements: Measurements, policy: Policy) -> int:
     """How many pairs most likely prove ``trial`` against stock, at the level of a final A/B."""
     level = statistics.final_level(policy.alpha)
-    return pairs_to_prove(measurements.gain(trial), measurements.noise.sigma, level, looks)
+    return pairs_to_prove(measurements.gain(trial), measurements.noise.sigma, level, policy.looks)

@@ -114,13 +114,21 @@ class SequentialTest:
 
     @property
     def _total(self) -> float:
-        """All the candidate's time over all the other's, outliers and all: the job pays the mean, not the median."""
+        """All the candidate's time over all the other's, outliers and all: the job pays the mean, not the median. But
+        for the longest iteration of each: one pause of the job says nothing of the config that it falls on."""
         times = np.asarray(self._times)
-        return float(times[:, 1].sum() / times[:, 0].sum())
+        others, own = times.sum(axis=0) - times.max(axis=0)
+        return float(own / others)
 
     def _hopeless(self) -> bool:
-        """Even one standard error on the bright side it is no gain worth having."""
-        return self.found is not None and self.found.value - self.found.se > -self._worthwhile
+        """Even one standard error on the bright side it is no gain worth having, or none that the last look would
+        show."""
+        if self.found is None:
+            return False
+        pairs = len(self._differences)
+        last = max(self._looks, default=pairs)
+        shown = NormalDist().inv_cdf(1.0 - self._share) * self.found.se * math.sqrt(pairs / last)
+        return self.found.value - self.found.se > -max(self._worthwhile, shown)
 
     def _describe(self, p: float, outliers: bool) -> str:
         assert self.found is not None

@@ -323,7 +323,7 @@ class TuningSession:
         gain = -math.log(trial.z / self.measurements.known(self.incumbent).z)
         if self._enough or gain < max(least, self.policy.certainty * trial.z_se):
             return False
-        if self._budget.time.pairs < self.policy.confirm_looks[0]:
+        if self._budget.time.pairs < self.policy.looks[0]:
             self.wrap_up(self._budget.time.reason)
         return not self._enough and self._may_prove()
 
@@ -345,8 +345,8 @@ class TuningSession:
         else:
             self._confirmations += 1
             level = statistics.confirmation_level(self.policy.alpha, self._confirmations)
-        looks, epsilon = self.policy.confirm_looks, self.policy.epsilon
-        test = SequentialTest("confirm", self.incumbent, candidate, level, looks, epsilon)
+        policy = self.policy
+        test = SequentialTest("confirm", self.incumbent, candidate, level, policy.looks, policy.epsilon)
         yield from self._run_test(test, "fresh samples before it becomes the incumbent")
         if not test.passed:
             self._failed.add(candidate)
@@ -383,9 +383,9 @@ class TuningSession:
         for contender in self._contenders(answer.assignment):
             if contender == self._proven or self._finals == MOST_FINALS:
                 break
-            level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
+            level, policy = statistics.final_level(self.policy.alpha), self.policy
             stock, proven = self.measurements.stock, self._proof.speedup
-            test = SequentialTest("final", stock, contender, level, looks, self.policy.epsilon, proven)
+            test = SequentialTest("final", stock, contender, level, policy.looks, policy.epsilon, proven)
             if self._budget.time.pairs < test.least:  # it could prove nothing
                 answer, self._final, self._is_proof_missing = replace(answer, cut_short=True), None, True
                 break

@@ -25,6 +25,7 @@ SMALL_CEILING = 8  # with so few channels in all, one is a fair floor
 FIELDS = {"channels": "channels", "chunk": "chunk_bytes", "threads": "threads"}
 STOCK_TOP = {"chunk": 2 << 20, "threads": 512}  # NCCL's usual pick where the record does not say
 
+Pair = tuple[Algorithm, Protocol]
 Unit = tuple[int, ...]
 """Sites that always share one config: usually one site, or all of them."""
 
@@ -92,7 +93,7 @@ class Space:
                 result = self.at(result, site, dim, self._floor_rung(site, dim))
         return result
 
-    def subspaces(self, unit: Unit) -> tuple[tuple[Algorithm, Protocol], ...]:
+    def subspaces(self, unit: Unit) -> tuple[Pair, ...]:
         """Algorithm and protocol pairs usable at every site of ``unit``, NCCL's own pick left out."""
         if not self.problem.knobs.algorithm or not self.problem.usable:
             return ()
@@ -100,12 +101,19 @@ class Space:
         own = {(self.problem.stock[site].algorithm, self.problem.stock[site].protocol) for site in unit}
         return tuple((Algorithm(a), Protocol(p)) for a, p in sorted(common) if (a, p) not in own)
 
-    def in_subspace(self, assignment: Assignment, unit: Unit, pair: tuple[Algorithm, Protocol] | None) -> Assignment:
+    def in_subspace(self, assignment: Assignment, unit: Unit, pair: Pair | None) -> Assignment:
         """``unit`` put on that algorithm and protocol; ``None`` = NCCL's own."""
         algorithm, protocol = pair if pair is not None else (None, None)
         for site in unit:
             config = replace(assignment[site], algorithm=algorithm, protocol=protocol)
             assignment = assignment.with_config(site, config)
+        return assignment
+
+    def on_pair(self, assignment: Assignment, pair: Pair) -> Assignment:
+        """Every unit that offers it put on this algorithm and protocol."""
+        for unit in self.units:
+            if pair in self.subspaces(unit):
+                assignment = self.in_subspace(assignment, unit, pair)
         return assignment
 
     def configs(self, site: int) -> Iterator[CommConfig]:

@@ -36,11 +36,10 @@ class Policy:
     """The same where the candidate is expected to be slow: its lease ends after two bad iterations."""
     pairs_max: int = 16
     """A candidate undecided after this many pairs counts as a tie."""
-    confirm_looks: tuple[int, ...] = (8, 16, 32)
-    """Pairs in hand at each look of a confirmation; the level is divided by the number of looks."""
-    final_looks: tuple[int, ...] = (10, 32, 96)
-    """The same for the final A/B against stock. The last look is paid for only where a gain is in sight: at 2 % noise
-    48 pairs show 1.2 %, 96 show 0.8 %."""
+    looks: tuple[int, ...] = (10, 16, 32, 96)
+    """Pairs in hand at each look of a confirmation, and of the final A/B against stock; the level is divided by the
+    number of looks. Those after the first are paid for only where a gain is in sight that the last one would show: at
+    2 % noise 48 pairs show 1.2 %, 96 show 0.8 %."""
     epsilon: float = 0.005
     """Differences in Z below this fraction are of no interest."""
     certainty: float = 2.0
@@ -75,8 +74,7 @@ BLOCKS = Policy(
     pairs_baseline=4,
     pairs_first=2,
     pairs_max=6,
-    confirm_looks=(8, 12),
-    final_looks=(8, 14),
+    looks=(8, 14),
     promote_gain=0.05,
     max_iterations=4000,
 )

@@ -5,9 +5,11 @@
    fewer channels were clearly faster, half of them again; where clearly slower than NCCL's own, none with as few.
 2. **Believe**: fit; if the gate lets the model pass, measure what promises the greatest improvement on the best so far,
    refit, and go on until nothing promises enough. In the running are the model's optimum, its optima under other
-   parameters that the windows leave plausible, and single rungs. What is predicted to lose by more than three
-   standard deviations, or by 30 %, is never measured.
-3. **Or measure**: if the gate says no, the measured moves of ``lagom`` take over, downward from NCCL's own pick.
+   parameters that the windows leave plausible, and single rungs, at most a halving beyond what was measured. What is
+   predicted to lose by more than three standard deviations, or by 10 %, or lies beyond a known loss, is never measured.
+   If the gate says no, nothing more is looked for: measured moves from there, those of ``lagom``, were tried and found
+   a hundredth more of what may be gained, at the cost of more time lost than that pays for.
+3. **Decide**: the two best are measured until it is known which of them is faster.
 
 What is returned is the best by measurement and model together: each weighs what it is sure of, so a lucky window of a
 few pairs does not win. The model's part of the budget is four configs and four more a site.
@@ -21,26 +23,26 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from lagom.errors import LagomError
-from lagom.records import Algorithm, Assignment, Choice, Observation, Problem, Protocol
+from lagom.records import Assignment, Choice, Observation, Problem
 from lagom.search.base import Answer, Comparison, Expectation, MakeModel, Moves, Proposal, Strategy, percent
+from lagom.search.known_losses import KnownLosses
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.space import Space, Unit
-
-Pair = tuple[Algorithm, Protocol]
+from lagom.search.space import Pair, Space, Unit
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
 CLEAR = 2.0  # standard errors: of a gain that makes the next halving of NC worth a window, of a loss that rules it out
 TRIFLE = 0.005  # of Z: a window that loses less says nothing of what lies beyond it
-SLOWEST = 1.3  # a config predicted slower than this times the best is not measured: sigma alone would make it promising
+SLOWEST = 1.1  # a config predicted slower than this times the best is not measured: sigma alone would make it promising
 HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window: at 0.001 half as many again
 DRAWS = 6  # plausible parameter sets whose optima are in the running
+RUN_OFFS = 2  # between the two best: the first may bring up a third
 
 LEVELS = ((0.5, 1.0), (1.0, 1 / 8), (0.5, 0.25))
 """(share of NC, share of C) of the base: fewer channels; smaller chunks; both, by less."""
 LEVELS_WITHOUT_CHUNK = ((0.5, 1.0), (0.25, 1.0), (0.75, 1.0))
 
-Believed = Generator[Proposal, Comparison, Answer | None]
-"""Proposals, and at the end the answer, or ``None`` if the model is not to be trusted."""
+Reached = dict[tuple[int, str], int]
+"""The least of each knob that was measured at each site."""
 
 
 class Guided(Strategy):
@@ -59,11 +61,15 @@ class Guided(Strategy):
         units: Sequence[Unit] = (),
         learn: bool = True,
         configs: int = 0,
+        pairs: Sequence[Pair] = (),
+        decide: bool = True,
     ) -> None:
         """``model``: what makes the cost model, ``lagom.cost.FittedModel`` or another. It has no default, so that this
         package does not import the cost model. ``units``: sites that share one config, each site in one of them.
         ``learn``: false where there are windows enough for a first fit. ``configs``: the model's part of the budget
-        ends when so many different configs were measured in the whole run."""
+        ends when so many different configs were measured in the whole run. ``pairs``: algorithms and protocols beside
+        NCCL's own that the model may choose where C can be set, too. ``decide``: false where another search goes on
+        from the answer."""
         super().__init__(problem, seed, shared=shared)
         if model is None:
             raise LagomError("strategy guided needs a cost model: pass model=lagom.cost.FittedModel to make_strategy.")
@@ -71,19 +77,15 @@ class Guided(Strategy):
             self.space, shared = Space(problem, units=units), len(units) == 1
         self._learns = learn
         self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: see lagom/cost
-        self._pairs = () if "chunk" in self._dims else self._offered()
+        self._pairs = tuple(pairs) if "chunk" in self._dims else self._offered()
         self._model = model(problem, [self._alternatives(unit) for unit in self.space.units])
-        self._shared = shared
         self._seed = seed
+        self._run_offs = RUN_OFFS if decide else 0
         self._budget = configs or CONFIGS * (1 + len(self.space.units))
         self._windows_fitted = 0
-        self._doubt = ""  # why the model is not trusted
 
     def _offered(self) -> tuple[Pair, ...]:
-        """Algorithms and protocols worth a window: where C cannot be set, one of them may bring smaller chunks.
-
-        Where it can, they are left alone: for messages that last long enough to matter they have nothing else to give.
-        """
+        """Algorithms and protocols worth a window: where C cannot be set, one of them may bring smaller chunks."""
         return tuple(dict.fromkeys(pair for unit in self.space.units for pair in self.space.subspaces(unit)))
 
     def moves(self, measurements: Measurements) -> Moves:
@@ -93,10 +95,7 @@ class Guided(Strategy):
         if self._learns:
             yield from self._learn(measurements)
             yield from self._descend(measurements)
-        believed = yield from self._believe(measurements)
-        if believed is None:
-            return (yield from self._measure(measurements))
-        return believed
+        return (yield from self._believe(measurements))
 
     # -- 1. learn
 
@@ -172,16 +171,8 @@ class Guided(Strategy):
                 shares = dict(zip(("channels", "chunk"), levels[level], strict=True))
                 candidate = self._at_level(candidate, unit, shares)
             windows.append(candidate)
-        windows += [self._on_pair(pair) for pair in self._pairs]
+        windows += [self.space.on_pair(self.space.stock, pair) for pair in self._pairs]
         return list(dict.fromkeys(windows))[1:]
-
-    def _on_pair(self, pair: Pair) -> Assignment:
-        """Every unit that offers this algorithm and protocol put on it, at NCCL's own NC."""
-        candidate = self.space.stock
-        for unit in self.space.units:
-            if pair in self.space.subspaces(unit):
-                candidate = self.space.in_subspace(candidate, unit, pair)
-        return candidate
 
     def _at_level(self, assignment: Assignment, unit: Unit, shares: dict[str, float]) -> Assignment:
         """``unit`` at these shares of NCCL's own settings."""
@@ -193,18 +184,19 @@ class Guided(Strategy):
 
     # -- 2. believe
 
-    def _believe(self, measurements: Measurements) -> Believed:
-        """Measure what the model promises until it promises too little; no answer if it is caught out."""
+    def _believe(self, measurements: Measurements) -> Moves:
+        """Measure what the model promises until it promises too little, or is caught out."""
+        losses = KnownLosses(self.space, measurements)
         while measurements.tried < self._budget:
             trusted, reason = self._refit(measurements)
             if not trusted:
-                self._doubt = reason
-                return None
-            leader = self._leader(measurements)
-            chosen = self._most_promising(measurements, leader)
+                return (yield from self._decide(measurements, reason))
+            leader = self._ranking(measurements)[0]
+            chosen = self._most_promising(measurements, leader, losses)
             self.expected_gain = None if chosen is None else chosen[1].hope
             if chosen is None:
-                return Answer(leader, f"the model expects no other config to gain {HOPE:.1%} ({reason})")
+                enough = f"the model expects no other config to gain {HOPE:.1%} ({reason})"
+                return (yield from self._decide(measurements, enough))
             candidate, change, what = chosen
             expected = f"predicted {percent(math.log(change.ratio))} +- {change.sigma:.1%}"
             why = f"{what}: {expected}"
@@ -215,7 +207,7 @@ class Guided(Strategy):
             )
             if answer.new is None:
                 return Answer(leader, "the window of the model's choice came back empty", cut_short=True)
-        return Answer(self._leader(measurements), f"the budget of {self._budget} configs is used up")
+        return (yield from self._decide(measurements, f"the budget of {self._budget} configs is used up"))
 
     def _refit(self, measurements: Measurements) -> tuple[bool, str]:
         noise = measurements.noise.sigma
@@ -226,15 +218,19 @@ class Guided(Strategy):
         self._windows_fitted = len(seen)
         return self._model.refit(seen)
 
-    def _leader(self, measurements: Measurements) -> Assignment:
+    def _ranking(self, measurements: Measurements) -> Sequence[Assignment]:
         """By the model once it was fitted; else by the windows alone: what they gained is not thrown away."""
-        return self._model.leader() if self._windows_fitted else measurements.fastest()
+        return self._model.ranking() if self._windows_fitted else measurements.ranking()
 
     def _most_promising(
-        self, measurements: Measurements, leader: Assignment
+        self, measurements: Measurements, leader: Assignment, losses: KnownLosses
     ) -> tuple[Assignment, Expectation, str] | None:
         """The untried config with the greatest expected improvement on the leader; ``None`` if that is negligible."""
-        running = {place: what for place, what in self._running(leader) if measurements.trial(place) is None}
+        reached = self._reached(measurements)
+        near = [(self._within_reach(place, reached), what) for place, what in self._running(leader)]
+        running = {
+            place: what for place, what in near if measurements.trial(place) is None and not losses.rule_out(place)
+        }
         changes = self._model.compare(list(running), leader)
         hopeful = [
             (place, change, what)
@@ -242,6 +238,21 @@ class Guided(Strategy):
             if not change.surely_worse and change.ratio < SLOWEST and change.hope > HOPE
         ]
         return max(hopeful, key=lambda each: each[1].hope, default=None)
+
+    def _reached(self, measurements: Measurements) -> Reached:
+        tried = [trial.assignment for trial in measurements.trials()]
+        every = itertools.product(range(len(self.problem.sites)), self._dims)
+        return {(site, dim): min(self.space.magnitude(each, site, dim) for each in tried) for site, dim in every}
+
+    def _within_reach(self, place: Assignment, reached: Reached) -> Assignment:
+        """No more than a halving beyond what was measured: further out the equations are a guess, and some guesses
+        were 9 times as slow."""
+        for (site, dim), least in reached.items():
+            ladder = self.space.magnitudes(site, dim)
+            furthest = next(rung for rung, magnitude in enumerate(ladder) if 2 * magnitude >= least)
+            if self.space.rung(place, site, dim) < furthest:
+                place = self.space.at(place, site, dim, furthest)
+        return place
 
     def _running(self, leader: Assignment) -> Iterator[tuple[Assignment, str]]:
         """What is in the running, the model's own optimum last."""
@@ -273,14 +284,24 @@ class Guided(Strategy):
             assignment = self.space.at(assignment, site, dim, min(rung, top))
         return {site: assignment[site] for site in unit}
 
-    # -- 3. or measure
+    # -- 3. decide
 
-    def _measure(self, measurements: Measurements) -> Moves:
-        """The measured moves of ``lagom``, in its own words."""
-        from lagom.search.strategies.lagom import Lagom
-
-        walker = Lagom(self.problem, self._seed, shared=self._shared, start="stock")
-        return (yield from self.follow(walker, measurements, f" (search without a model: {self._doubt})"))
+    def _decide(self, measurements: Measurements, reason: str) -> Moves:
+        """The answer, after windows of the two best: a few pairs that came out well make a leader of what is none."""
+        for _ in range(self._run_offs):
+            if self._windows_fitted:
+                self._refit(measurements)  # with the last window
+            leader, second = (*self._ranking(measurements), measurements.stock)[:2]
+            if measurements.stock in (leader, second):
+                break  # that is what the final A/B asks
+            what = f"the second best once more beside the best, {_short(second)}"
+            answer = yield Proposal(second, what, against=leader)
+            self.explain(f"{what}: {percent(answer.delta)}", phase="decide")
+            if answer.new is None:
+                break
+        if self._windows_fitted:
+            self._refit(measurements)
+        return Answer(self._ranking(measurements)[0], reason)
 
 
 def _seen(time: float | None) -> float | None:

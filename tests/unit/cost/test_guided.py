@@ -106,18 +106,23 @@ def test_where_stock_is_best_it_says_so_and_costs_little() -> None:
     assert outcome.regret_iterations < 15
 
 
+SAID = ("designed window", "predicted", "half the channels", "second best")
+
+
 def test_every_move_says_what_was_expected_and_what_came() -> None:
     session = synthetic(WORKLOADS["host"]).run()
     trials = [move for move in session.moves if move.purpose == "trial"]
     assert trials
     for move in trials:
-        assert any(word in move.reason for word in ("designed window", "predicted", "half the channels")), move.reason
+        assert any(
+            word in move.reason for word in ("designed window", "predicted", "half the channels", "second best")
+        ), move.reason
     assert session.outcome is not None
     assert "model" in session.outcome.reason or "budget" in session.outcome.reason
 
 
-def test_a_lawless_job_falls_back_to_measured_moves_and_ends_no_worse_than_stock() -> None:
-    """Each config draws its own Z, far apart: the gate says so in the log, and ``lagom`` takes over."""
+def test_of_a_lawless_job_it_says_that_the_model_is_not_trusted_and_ends_no_worse_than_stock() -> None:
+    """Each config draws its own Z, far apart."""
     workload = Fsdp()
 
     def lawless(assignment: Assignment) -> Sample:
@@ -128,8 +133,8 @@ def test_a_lawless_job_falls_back_to_measured_moves_and_ends_no_worse_than_stock
 
     job = synthetic(workload, lawless)
     session = job.run()
-    assert any("the model is not trusted" in move.reason for move in session.moves)
     assert session.outcome is not None
+    assert "the model is not trusted" in session.outcome.reason
     stock = Assignment.stock(2)
     assert lawless(session.outcome.assignment).z <= 1.005 * lawless(stock).z
 

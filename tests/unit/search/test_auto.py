@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from benchmarks.search_table import run_one
-from benchmarks.second_family import draw_landscape
-from lagom.records import Assignment, Sample
+from benchmarks.second_family import BLOCKS, block_of, draw_landscape, draw_mixed
+from lagom.records import Algorithm, Assignment, Protocol, Sample
 from lagom.search import Answer, Measurements
-from lagom.search.strategies.auto import _nothing_to_gain, two_level_design
+from lagom.search.strategies.auto import _nothing_to_gain, outward, two_level_design
 from tests.unit.search.test_session import GOOD, OTHER
 
 STOCK = Assignment.stock(2)
@@ -64,9 +64,24 @@ def test_sites_that_need_their_channels_are_told_from_those_that_waste_them() ->
     assert np.mean([run.gained / run.possible for run in runs]) > 0.65
 
 
-def test_a_gain_that_was_measured_is_kept_though_the_model_was_never_fitted() -> None:
-    """One communication: the designed windows use up the first part's budget, and one of them is 3 % faster."""
+def test_one_communication_has_most_of_its_gain() -> None:
+    """The designed windows use up the first part's budget, and one of them is 3 % faster."""
     landscape, noise = draw_landscape(1, sites=1)
     runs = [run_one("auto", "XYZ", "no limit", seed, landscape, noise) for seed in range(4)]
     assert all(run.gained > 0.5 * run.possible > 0.02 for run in runs)
-    assert all(run.configs <= 5 for run in runs), "so that no other search found it"
+
+
+def test_protocols_are_tried_outward_and_never_ll() -> None:
+    """Seen on four H200 by host memory: LL with 67 MB was 3.7 to 5.7 times as long, and half of what a search lost."""
+    offered = [(algorithm, protocol) for algorithm in (Algorithm.TREE, Algorithm.RING) for protocol in Protocol]
+    ring, tree = outward(offered)
+    assert ring == [(Algorithm.RING, Protocol.SIMPLE), (Algorithm.RING, Protocol.LL128)]
+    assert tree == [(Algorithm.TREE, Protocol.SIMPLE), (Algorithm.TREE, Protocol.LL128)]
+    assert outward([(Algorithm.RING, Protocol.LL)]) == []
+
+
+def test_a_protocol_that_is_faster_is_found_where_chunks_can_be_set() -> None:
+    landscape, noise = draw_mixed(72)
+    assert BLOCKS[block_of(72)] == "protocols that may gain"
+    runs = [run_one("auto", "XYZ", "no limit", seed, landscape, noise) for seed in range(4)]
+    assert np.mean([run.gained / run.possible for run in runs]) > 0.6

@@ -94,7 +94,7 @@ def test_few_good_pairs_keep_the_level_too() -> None:
 
 def test_repeated_looks_keep_the_level_of_a_final_test() -> None:
     """The sequential signed-rank test alone, thousands of times at once, with noise that has heavy tails."""
-    looks, level, runs = Policy().final_looks, statistics.final_level(ALPHA), amount(5_000, 20_000)
+    looks, level, runs = Policy().looks, statistics.final_level(ALPHA), amount(5_000, 20_000)
     rng = np.random.default_rng(0)
     differences = 0.03 * (rng.standard_t(2.5, size=(runs, looks[-1])) - rng.standard_t(2.5, size=(runs, looks[-1])))
     passed = np.zeros(runs, dtype=bool)

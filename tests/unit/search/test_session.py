@@ -123,7 +123,7 @@ def test_a_small_gain_is_proven_long_before_a_long_search_ends(
     assert [move.candidate for move in proofs] == [good]
     if proves_early:
         before = session.moves[: proofs[0].number - 1]
-        least = session.policy.patience * session.policy.confirm_looks[0]
+        least = session.policy.patience * session.policy.looks[0]
         assert least <= sum(move.pairs for move in before) < least + session.policy.pairs_max
         after = [move for move in session.moves[proofs[0].number :] if move.purpose == "trial"]
         assert len(after) > 15, "the search goes on"
@@ -151,7 +151,7 @@ def test_the_level_of_a_first_confirmation_is_that_of_a_final() -> None:
     confirmed = [move for move in session.moves if move.verdict == "confirmed"]
     assert [(move.candidate, move.purpose) for move in confirmed] == [(GOOD, "confirm"), (OTHER, "confirm")]
     needed = [float(re.findall(r"needed ([0-9.]+)", move.reason)[0]) for move in confirmed]
-    looks = len(session.policy.confirm_looks)
+    looks = len(session.policy.looks)
     assert needed == [
         pytest.approx(statistics.final_level(session.policy.alpha) / looks, rel=0.05),
         pytest.approx(statistics.confirmation_level(session.policy.alpha, 1) / looks, rel=0.05),
@@ -229,7 +229,7 @@ def test_pairs_in_hand_have_a_last_look_when_no_more_can_be_measured(count: int,
     """The first look wants ten; then the job was interrupted in each window."""
     wobble, policy = jitter(), Policy()
     level = statistics.final_level(policy.alpha)
-    test = SequentialTest("final", Assignment.stock(2), GOOD, level, policy.final_looks, policy.epsilon)
+    test = SequentialTest("final", Assignment.stock(2), GOOD, level, policy.looks, policy.epsilon)
     pairs = tuple((Sample(1e8 * next(wobble)), Sample(1e8 * ratio * next(wobble))) for _ in range(count))
     test.add(WindowResult(pairs), sigma=0.005)
     assert test.open
@@ -322,7 +322,7 @@ def test_a_stopped_search_says_its_best_and_what_is_missing() -> None:
     assert outcome.best_high is not None
     assert outcome.best_speedup == pytest.approx(1 / 0.97, rel=0.01)
     assert outcome.best_low < outcome.best_speedup < outcome.best_high
-    assert outcome.missing_pairs == LIVE.final_looks[0], "at so little noise the first look is enough"
+    assert outcome.missing_pairs == LIVE.looks[0], "at so little noise the first look is enough"
 
 
 def test_a_search_stopped_in_its_final_says_how_many_pairs_are_missing() -> None:
@@ -335,7 +335,7 @@ def test_a_search_stopped_in_its_final_says_how_many_pairs_are_missing() -> None
     assert session.outcome is not None
     assert session.outcome.best == GOOD
     assert session.outcome.best_speedup == pytest.approx(1 / 0.99), "of the fresh samples alone"
-    assert session.outcome.missing_pairs == LIVE.final_looks[0] - 4
+    assert session.outcome.missing_pairs == LIVE.looks[0] - 4
 
 
 def test_a_stopped_search_that_found_nothing_names_no_best() -> None:

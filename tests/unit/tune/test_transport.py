@@ -138,9 +138,7 @@ LOGS = "import os; open(os.environ['NCCL_DEBUG_FILE'].replace('%h', 'h').replace
         (LOGS, "came to its end, and no rank was connected through NCCL", ""),
     ],
 )
-def test_why_the_first_process_showed_no_transport_is_said(
-    tmp_path: Path, job: str, wanted: str, why_not: str
-) -> None:
+def test_why_the_first_process_showed_no_transport_is_said(tmp_path: Path, job: str, wanted: str, why_not: str) -> None:
     said: list[str] = []
     found = find_connected(Request((sys.executable, "-c", job), (), tmp_path), said.append)
     assert found == Connected(why_not=why_not)

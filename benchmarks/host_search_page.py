@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of ``host_search.py``: what whole processes gained, and whether the targets were reached.
+
+    python -m benchmarks.host_search_page benchmarks/results/host_search_h200x4_202611.json
+
+A round's base is the mean of its two plain processes, without their first steps. The other processes of the round are
+compared with it. A process that searches has more steps than a plain one: the plain mean stands for as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.host_search import AGAIN, ARMS, BY_HAND, PLAIN, SEARCH
+from benchmarks.matrix.foreign_jobs import START_UP_STEPS
+from benchmarks.matrix.verdicts import format_ratio
+from benchmarks.provenance import described, since
+from benchmarks.template import render
+from lagom.bench.results import Ratio, ratio_of
+
+Data = dict[str, Any]
+#: A plan that has been agreed on starts at a later call, 16 of them after the offer: in steps of the jobs, at most
+IN_FORCE_STEPS = 4
+#: What of a process that searches is compared: all of its steps; the last half; those after the search.
+WHOLE, HALF, AFTER = "whole run, search included", "last half", "after the search"
+PARTS = (WHOLE, HALF, AFTER)
+#: Of the last half over the better setting by hand; of the whole run over plain, where by hand gives that much.
+HALF_TARGET, WHOLE_TARGET, WHERE_BY_HAND = 0.99, 1.04, 1.08
+
+
+def steps(process: Data, part: str = "") -> list[float]:
+    """The milliseconds that count: none before a setting by hand was agreed on, nor the start-up."""
+    times: list[float] = process["ms"]
+    if part == HALF:
+        return times[len(times) // 2 :]
+    if part == AFTER:
+        return [] if process["ended_step"] is None else times[process["ended_step"] :]
+    if process["arm"] in BY_HAND:
+        agreed = process["agreed_step"]
+        return [] if agreed is None else times[max(START_UP_STEPS, agreed + IN_FORCE_STEPS) :]
+    return times[START_UP_STEPS:]
+
+
+def rounds(data: Data, job: str) -> list[dict[str, Data]]:
+    """The processes of each round that ended well, by arm; rounds with both plain ones only."""
+    found: dict[int, dict[str, Data]] = {}
+    for process in data["processes"]:
+        if process["job"] == job and process["exit"] == 0 and steps(process):
+            found.setdefault(process["round"], {})[process["arm"]] = process
+    return [found[number] for number in sorted(found) if {PLAIN, AGAIN} <= set(found[number])]
+
+
+def speedups(by_round: Sequence[dict[str, Data]], arm: str, part: str = "") -> list[float]:
+    """Of each round that has the arm: the plain mean step over the arm's."""
+    found = []
+    for one in by_round:
+        times = steps(one[arm], part) if arm in one else []
+        if times:
+            plain = statistics.fmean(statistics.fmean(steps(one[name])) for name in (PLAIN, AGAIN))
+            found.append(plain / statistics.fmean(times))
+    return found
+
+
+def ratio(speeds: Sequence[float]) -> Ratio | None:
+    """Their Hodges-Lehmann median, with an interval from six rounds on."""
+    return ratio_of([-math.log(speed) for speed in speeds])
+
+
+def against_plain(by_round: Sequence[dict[str, Data]]) -> list[float]:
+    """Plain over plain again, of each round."""
+    return [statistics.fmean(steps(one[AGAIN])) / statistics.fmean(steps(one[PLAIN])) for one in by_round]
+
+
+def better_by_hand(by_round: Sequence[dict[str, Data]]) -> str:
+    """The faster of the settings by hand over all rounds; empty without one."""
+    found = {arm: found.value for arm in BY_HAND if (found := ratio(speedups(by_round, arm))) is not None}
+    return max(found, key=lambda arm: found[arm], default="")
+
+
+def over_hand(by_round: Sequence[dict[str, Data]], hand: str) -> list[float]:
+    """The last half of the search over the setting by hand, in the rounds that have both."""
+    both = [one for one in by_round if SEARCH in one and hand in one]
+    return [statistics.fmean(steps(one[hand])) / statistics.fmean(steps(one[SEARCH], HALF)) for one in both]
+
+
+def targets(by_round: Sequence[dict[str, Data]]) -> Iterator[tuple[str, str, str]]:
+    """Target, what was measured, whether it was reached."""
+    if not (hand := better_by_hand(by_round)):
+        return
+    half, whole = ratio(over_hand(by_round, hand)), ratio(speedups(by_round, SEARCH, WHOLE))
+    gain = ratio(speedups(by_round, hand))
+    assert gain is not None
+    what = f"last half at least {HALF_TARGET} of the better setting by hand ({hand})"
+    yield what, format_ratio(half), _reached(half, HALF_TARGET)
+    what = f"whole run at least {WHOLE_TARGET} over plain where by hand gives {WHERE_BY_HAND} (here {gain.value:.3f})"
+    asked = gain.value >= WHERE_BY_HAND
+    yield what, format_ratio(whole), _reached(whole, WHOLE_TARGET) if asked else "not asked here"
+
+
+def _reached(found: Ratio | None, target: float) -> str:
+    return "not measured" if found is None else "yes" if found.value >= target else "**no**"
+
+
+def page(data: Data) -> str:
+    """The whole page, by ``templates/host_search.md.j2``."""
+    return render(
+        "host_search",
+        sessions=[(_session(one), since(one["commit"]) if one.get("commit") else "") for one in data["sessions"]],
+        arms={arm: data["arms"][arm] for arm in ARMS},
+        search_seconds=data["search_seconds"],
+        jobs=[_job(data, name) for name in data["jobs"]],
+        start_up=START_UP_STEPS,
+    )
+
+
+def _session(session: Data) -> str:
+    parts = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
+    parts += [f"NCCL {session.get('nccl_230') or '?'} preloaded", session["began"]]
+    parts += [described(session["commit"])] if session.get("commit") else []
+    if session["rehearsed"]:
+        parts.append(f"**a rehearsal ({session['rehearsed']}): none of these numbers is of a GPU**")
+    return ", ".join(parts)
+
+
+def _job(data: Data, name: str) -> Data:
+    by_round, job = rounds(data, name), data["jobs"][name]
+    arms = [(f"{SEARCH}, {part}", speedups(by_round, SEARCH, part)) for part in PARTS]
+    arms += [(f"{arm} by hand", speedups(by_round, arm)) for arm in BY_HAND]
+    arms.append((f"{PLAIN} over {AGAIN}", against_plain(by_round)))
+    processes = [one for one in data["processes"] if one["job"] == name]
+    return {
+        "name": name,
+        "command": " ".join([job["script"], *job["options"]]),
+        "steps": job["steps"],
+        "rounds": len(by_round),
+        "arms": [(what, format_ratio(ratio(speeds)), [f"{speed:.3f}" for speed in speeds]) for what, speeds in arms],
+        "targets": list(targets(by_round)),
+        "searches": [_search(one) for one in processes if one["arm"] == SEARCH and one["exit"] == 0],
+        "failed": [f"round {one['round']}, {one['arm']}: exit {one['exit']}" for one in processes if one["exit"] != 0],
+    }
+
+
+def _search(process: Data) -> Data:
+    """How one search went: seconds from the first step to its end, and what it said of itself."""
+    over, times = process["ended_step"], process["ms"]
+    outcome: Data = next((event for event in process["log"] if event["event"] == "outcome"), {})
+    return {
+        "round": process["round"],
+        "seconds": None if over is None else sum(times[:over]) / 1e3,
+        "run": sum(times) / 1e3,
+        "is_clear": over is not None and over <= len(times) // 2,
+        "verdict": outcome.get("verdict", "not over").replace("_", " "),
+        "configs": outcome.get("configs", 0),
+        "lost": outcome.get("regret_iterations", 0.0),
+        "reason": outcome.get("reason", ""),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--print", action="store_true", help="print the page and write nothing")
+    arguments = parser.parse_args()
+    text = page(json.loads(arguments.results.read_text()))
+    if arguments.print:
+        print(text, end="")
+    else:
+        arguments.results.with_suffix(".md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
