@@ -453,7 +453,7 @@ def block(group: Any, x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
 def compilers_keep_the_operators() -> None:
     pair = dist.new_group([0, 1])
     if RANK > 1:
-        return  # two ranks show it, and each compiles
+        return
     from torch._dynamo.backends.debugging import aot_eager  # half a second
 
     nodes: list[str] = []
@@ -467,8 +467,10 @@ def compilers_keep_the_operators() -> None:
     arguments = [numbers.tensor(*shape, dtype=torch.float32).requires_grad_() for shape in shapes]
     expected = block(pair, *arguments)
     grads = torch.autograd.grad(expected, arguments, torch.ones_like(expected))
-    found = torch.compile(block, backend=backend, fullgraph=True)(pair, *arguments)
-    assert sorted(nodes) == [f"lagom.{GATHER}", "lagom.matmul_reduce_scatter"], nodes
+    # One rank compiles, which takes seconds, and the other one does not: both make the same exchanges.
+    run = block if RANK else torch.compile(block, backend=backend, fullgraph=True)
+    found = run(pair, *arguments)
+    assert RANK or sorted(nodes) == [f"lagom.{GATHER}", "lagom.matmul_reduce_scatter"], nodes
     same(found, expected)
     for one, other in zip(torch.autograd.grad(found, arguments, torch.ones_like(found)), grads, strict=True):
         same(one, other)
