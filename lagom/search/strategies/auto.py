@@ -24,6 +24,7 @@ from typing import ClassVar
 from lagom.records import Algorithm, Assignment, Problem, Protocol
 from lagom.search import statistics
 from lagom.search.base import Answer, Comparison, MakeModel, Moves, Proposal, Strategy, percent
+from lagom.search.known_losses import KnownLosses
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.site_groups import SiteGroups
 from lagom.search.space import Pair
@@ -95,10 +96,11 @@ class Auto(Strategy):
 
     def _halve(self, best: Assignment, measurements: Measurements) -> Generator[Proposal, Comparison, None]:
         """The windows of the two-level design, from the best of the first part."""
+        losses = KnownLosses(self.space, measurements)
         for sites in two_level_design(len(self.space.units)) if "channels" in self.space.dims else ():
             chosen = itertools.chain.from_iterable(self.space.units[unit] for unit in sites)
             candidate = halve_channels(self.space, best, chosen)
-            if measurements.trial(candidate) is None:
+            if measurements.trial(candidate) is None and not losses.rule_out(candidate):
                 what = f"designed window: half the channels at {len(sites)} of {len(self.space.units)} communications"
                 answer = yield Proposal(candidate, what, against=best, once=True)
                 self.explain(f"{what}: {percent(answer.delta)} than the best so far", phase="learn")
