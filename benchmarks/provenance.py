@@ -28,6 +28,7 @@ AREAS = {
     "comparison of arms": ("lagom/bench",),
     "start settings": ("lagom/start", "lagom/tune"),
     "jobs": ("benchmarks/jobs",),
+    "tensor parallelism": ("lagom/parallel",),
 }
 #: Which of them a result depends on, by how its name begins; the first that fits. Others: what is loaded into a job.
 ON_GPUS = (
@@ -41,6 +42,7 @@ DEPENDS = {
     "abi_": ("plugin and shared memory",),
     "agreement_": ("plugin and shared memory",),
     "capture_": ("plugin and shared memory", "measurement and controller", "jobs"),
+    "collective_matmul_": ("tensor parallelism",),
     "decision_latency": ("plugin and shared memory",),
     "fuzz_": ("plugin and shared memory",),
     "landscapes": ("simulator", "search and cost model"),

@@ -22,7 +22,8 @@ from lagom.errors import SettingError
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One variable. ``kind`` is what a value looks like; ``choices`` closes it. ``readers`` name who looks at it:
-    ``plugin`` (C, in every rank), ``controller`` and ``launcher`` (Python). ``internal``: set by our own tools only."""
+    ``plugin`` (C, in every rank), ``controller`` and ``launcher`` (Python), ``job`` (``lagom.parallel``, in every
+    rank). ``internal``: set by our own tools only."""
 
     name: str
     kind: str
@@ -161,10 +162,10 @@ SETTINGS = (
         "LAGOM_CACHE",
         "folder or off",
         "~/.cache/lagom",
-        ("launcher", "controller"),
+        ("launcher", "controller", "job"),
         "Where the saved configs of tuned jobs are kept: `lagom run` replays a job's own at its next start, without a "
-        "search (`--fresh` searches). The default is below XDG_CACHE_HOME where that is set. `off`, or the empty word: "
-        "nothing is kept and nothing is used.",
+        "search (`--fresh` searches). The choices of `lagom.parallel` are kept there, too. The default is below "
+        "XDG_CACHE_HOME where that is set. `off`, or the empty word: nothing is kept and nothing is used.",
     ),
     Setting(
         "LAGOM_ATLAS",
@@ -174,6 +175,16 @@ SETTINGS = (
         "Whether a search first tries what searches of other jobs found on the same kind of machine (the atlas: a list "
         "that comes with Lagom, and the saved configs in LAGOM_CACHE). `off`: it does not.",
         choices=("on", "off"),
+    ),
+    Setting(
+        "LAGOM_PARALLEL",
+        "word",
+        "auto",
+        ("job",),
+        "How the operators of `lagom.parallel` do their work, on every rank the same. `auto`: each call in the way "
+        "that was measured to be fastest at its first use. Else always in that way, and in the plain one where that "
+        "cannot be.",
+        choices=("auto", "plain", "fused", "copies", "copies_two_streams", "looped"),
     ),
     Setting(
         "LAGOM_TRUSTED_OWNER",

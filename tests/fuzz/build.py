@@ -77,9 +77,11 @@ def build(target: str, engine: str) -> Path:
     with build_lock(ROOT / "build" / "fuzz"), ThreadPoolExecutor(2) as pool:
         made = pool.map(lambda source: compile_object(folder, source, command, header), sources(target, engine))
         objects = list(made)
-    program = ROOT / "build" / "fuzz" / f"{target}-{engine}"
-    if not program.exists() or program.stat().st_mtime < max(path.stat().st_mtime for path in objects):
-        call([compiler, "-g", "-pthread", *flags, *map(str, objects), "-ldl", "-o", str(program)])
+        program = ROOT / "build" / "fuzz" / f"{target}-{engine}"
+        if not program.exists() or program.stat().st_mtime < max(path.stat().st_mtime for path in objects):
+            linked = program.with_suffix(".new")  # a program that runs, or is being written, cannot be started
+            call([compiler, "-g", "-pthread", *flags, *map(str, objects), "-ldl", "-o", str(linked)])
+            linked.replace(program)
     return program
 
 

@@ -171,8 +171,16 @@ class Guided(Strategy):
                 shares = dict(zip(("channels", "chunk"), levels[level], strict=True))
                 candidate = self._at_level(candidate, unit, shares)
             windows.append(candidate)
+        windows.append(self._with_all_channels())
         windows += [self.space.on_pair(self.space.stock, pair) for pair in self._pairs]
         return list(dict.fromkeys(windows))[1:]
+
+    def _with_all_channels(self) -> Assignment:
+        """Where NCCL built more channels than it would use (``lagom run --headroom``), all of them; else stock."""
+        candidate = self.space.stock
+        for site in range(len(candidate)) if "channels" in self._dims else ():
+            candidate = self.space.at(candidate, site, "channels", len(self.space.ladder(site, "channels")) - 1)
+        return candidate
 
     def _at_level(self, assignment: Assignment, unit: Unit, shares: dict[str, float]) -> Assignment:
         """``unit`` at these shares of NCCL's own settings."""

@@ -30,6 +30,7 @@ FROZEN = {
     "LAGOM_LOG_LEVEL": "info",
     "LAGOM_CACHE": "~/.cache/lagom",
     "LAGOM_ATLAS": "on",
+    "LAGOM_PARALLEL": "auto",
     "LAGOM_TRIAL": "",
     "LAGOM_TRUSTED_OWNER": "",
     "LAGOM_LAUNCHER": "0",
@@ -48,7 +49,7 @@ def test_the_list_of_settings_is_frozen() -> None:
 def test_each_setting_says_what_it_means() -> None:
     for setting in settings.SETTINGS:
         assert setting.text.endswith("."), setting.name
-        assert set(setting.readers) <= {"plugin", "controller", "launcher"}
+        assert set(setting.readers) <= {"plugin", "controller", "launcher", "job"}
         assert not setting.choices or setting.default in setting.choices
 
 

@@ -165,3 +165,10 @@ def test_nothing_lies_further_out_than_a_halving_of_what_was_measured() -> None:
     assert search._within_reach(far, reached) == Assignment((CommConfig(channels=6, chunk_bytes=1 << 20),))
     near = Assignment((CommConfig(channels=8),))
     assert search._within_reach(near, reached) == near
+
+
+def test_all_channels_have_a_window_where_nccl_built_more_than_it_uses() -> None:
+    problem = Problem((Site(0, Function.ALL_GATHER, 1 << 26),), (RING_OF_24,), 32)
+    design = Guided(problem, model=FakeModel(Expected(1.0, 0.1, 0.0)))._design()
+    assert design[-1] == Assignment((CommConfig(channels=32),))
+    assert len(design) == 4

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lagom.parallel on real streams: every result exact while streams are delayed at random, eager and as CUDA graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.gpu.support import JOBS, SHARED_BY, Place, run
+
+CALLS = 1000
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(bool(SHARED_BY), reason="ranks that share a GPU have no peer access to each other")
+def test_every_result_is_exact_whatever_is_late(spot: Place, gpus: int, evidence: Callable[..., None]) -> None:
+    command = [sys.executable, str(JOBS / "parallel_operators.py"), "--ranks", str(gpus), "--calls", str(CALLS)]
+    done = run(command, spot.environment(), spot.folder, 540)
+    assert done.code == 0, done.tail()
+    found = done.last("wrong")
+    wrong: list[dict[str, Any]] = found["wrong"]
+    assert wrong == [dict.fromkeys(counts, 0) for counts in wrong]
+    assert found["held"] > 0
+    assert found["after"] == 0
+    named = {chosen for chosen, source, _, _ in found["choices"] if source == "named"}
+    refused = {name for _, _, refusals, _ in found["choices"] for name in refusals}
+    assert named | refused >= {"plain", "looped", "fused", "copies", "copies_two_streams"}
+    evidence(calls=CALLS, cases=len(wrong[0]), named=sorted(named), refused=sorted(refused))
