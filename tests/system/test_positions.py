@@ -77,7 +77,7 @@ def test_the_exposed_gather_and_the_hidden_ones_get_different_configs(strategy: 
     alike = [hidden if at in gathers else config for at, config in enumerate(tuned.ran)]
     apart, together, stock = (simulator.run_ops(tuple(configs)).z for configs in (tuned.ran, alike, tuned.stock))
     assert apart < together
-    assert apart < 0.98 * stock
+    assert apart < 0.99 * stock  # .975 to .977 on a quiet machine, .980 on a busy one
     if strategy == "guided":
         assert any("one iteration show the cost model" in note for note in tuned.notes), tuned.notes
         assert tuned.outcome.configs <= 20
