@@ -50,7 +50,10 @@ class KnownLosses:
         return sum(self._bytes[site] for site in alike) / (sum(self._bytes[site] for site in changed) or 1)
 
     def _changes(self, slow: Assignment, best: Assignment, site: int) -> bool:
-        return _pair(slow, site) != _pair(best, site) or bool(self._lowered(slow, best, site))
+        """``slow`` has less of a knob, or another protocol. That NCCL's own protocol is slower says nothing of other
+        knobs on it."""
+        is_another = slow[site].protocol is not None and _pair(slow, site) != _pair(best, site)
+        return is_another or bool(self._lowered(slow, best, site))
 
     def _is_as_extreme(self, candidate: Assignment, slow: Assignment, best: Assignment, site: int) -> bool:
         """The same algorithm and protocol as ``slow``, and no more than it of what it has less of than ``best``."""

@@ -114,11 +114,9 @@ class SequentialTest:
 
     @property
     def _total(self) -> float:
-        """All the candidate's time over all the other's, outliers and all: the job pays the mean, not the median. But
-        for the longest iteration of each: one pause of the job says nothing of the config that it falls on."""
+        """All the candidate's time over all the other's, outliers and all: the job pays the mean, not the median."""
         times = np.asarray(self._times)
-        others, own = times.sum(axis=0) - times.max(axis=0)
-        return float(own / others)
+        return float(times[:, 1].sum() / times[:, 0].sum())
 
     def _hopeless(self) -> bool:
         """Even one standard error on the bright side it is no gain worth having, or none that the last look would

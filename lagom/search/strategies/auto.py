@@ -24,7 +24,6 @@ from typing import ClassVar
 from lagom.records import Algorithm, Assignment, Problem, Protocol
 from lagom.search import statistics
 from lagom.search.base import Answer, Comparison, MakeModel, Moves, Proposal, Strategy, percent
-from lagom.search.known_losses import KnownLosses
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.site_groups import SiteGroups
 from lagom.search.space import Pair
@@ -66,7 +65,15 @@ class Auto(Strategy):
         if not alone:
             yield from self._halve(best, measurements)
         configs = measurements.tried + APART * len(self.space.units)
-        apart = Guided(self.problem, self._seed, model=self._model, learn=False, configs=configs, pairs=_pairs_of(best))
+        apart = Guided(
+            self.problem,
+            self._seed,
+            model=self._model,
+            units=groups if alone else (),
+            learn=False,
+            configs=configs,
+            pairs=_pairs_of(best),
+        )
         return (yield from self.follow(apart, measurements))
 
     def _is_enough(self, measurements: Measurements, answer: Answer) -> bool:
@@ -96,11 +103,10 @@ class Auto(Strategy):
 
     def _halve(self, best: Assignment, measurements: Measurements) -> Generator[Proposal, Comparison, None]:
         """The windows of the two-level design, from the best of the first part."""
-        losses = KnownLosses(self.space, measurements)
         for sites in two_level_design(len(self.space.units)) if "channels" in self.space.dims else ():
             chosen = itertools.chain.from_iterable(self.space.units[unit] for unit in sites)
             candidate = halve_channels(self.space, best, chosen)
-            if measurements.trial(candidate) is None and not losses.rule_out(candidate):
+            if measurements.trial(candidate) is None:
                 what = f"designed window: half the channels at {len(sites)} of {len(self.space.units)} communications"
                 answer = yield Proposal(candidate, what, against=best, once=True)
                 self.explain(f"{what}: {percent(answer.delta)} than the best so far", phase="learn")

@@ -63,3 +63,13 @@ def test_another_protocol_that_was_far_slower_is_not_tried_again() -> None:
     ll128 = {"algorithm": Algorithm.RING, "protocol": Protocol.LL128}
     assert ruled_out(one(0, **ll128), both(**ll128), slower=50)
     assert not ruled_out(one(0, channels=12), both(**ll128), slower=50)
+
+
+def test_that_another_protocol_is_far_faster_says_nothing_of_fewer_channels_on_nccl_s_own() -> None:
+    measurements = Measurements(Assignment.stock(2))
+    measurements.set_baseline([(Sample(1e8), Sample(1e8))] * 4)
+    faster = both(algorithm=Algorithm.RING, protocol=Protocol.LL128)
+    measurements.add(faster, measurements.stock, [(Sample(1e8), Sample(0.8e8))] * 4)
+    losses = KnownLosses(Space(PROBLEM), measurements)
+    assert not losses.rule_out(both(channels=12))
+    assert not losses.rule_out(both(chunk_bytes=512 << 10))
