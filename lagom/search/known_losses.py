@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from lagom.records import Algorithm, Assignment, Protocol
-from lagom.search.measurements import Measurements, Trial
+from lagom.search.measurements import Measurements
 from lagom.search.space import Space
 
 FAR = 0.1  # of Z; with certainty, so that a few bad iterations do not rule out what lies beyond them
@@ -20,52 +20,48 @@ CERTAIN = 2.0  # standard errors
 
 
 class KnownLosses:
-    """Reads the measurements of a run; they grow with each window."""
+    """By what was measured until now."""
 
     def __init__(self, space: Space, measurements: Measurements) -> None:
         self._space = space
-        self._measurements = measurements
         self._bytes = [site.bytes * site.calls_per_iteration for site in space.problem.sites]
+        best = measurements.known(measurements.fastest())
+        self._best = best.assignment
+        known = [
+            (trial.assignment, math.log(trial.z / best.z) - CERTAIN * math.hypot(trial.z_se, best.z_se))
+            for trial in measurements.trials()
+        ]
+        self._far_slower = [(slow, loss) for slow, loss in known if loss > FAR]  # surely, and by so much
 
     def rule_out(self, candidate: Assignment) -> bool:
         """Whether ``candidate`` is expected to be slower than the best so far by more than ``FAR``."""
-        best = self._measurements.known(self._measurements.fastest())
-        return any(
-            self._share(candidate, trial.assignment, best.assignment) * loss > FAR
-            for trial, loss in self._far_slower(best)
-        )
+        return any(self._share(candidate, slow) * loss > FAR for slow, loss in self._far_slower)
 
-    def _far_slower(self, best: Trial) -> list[tuple[Trial, float]]:
-        """Trials that are surely slower than ``best`` by more than ``FAR``, and by how much."""
-        known = [
-            (trial, math.log(trial.z / best.z) - CERTAIN * math.hypot(trial.z_se, best.z_se))
-            for trial in self._measurements.trials()
-        ]
-        return [(trial, loss) for trial, loss in known if loss > FAR]
-
-    def _share(self, candidate: Assignment, slow: Assignment, best: Assignment) -> float:
-        """Of the bytes at the sites where ``slow`` has less than ``best``, those where ``candidate`` is as extreme."""
-        changed = [site for site in range(len(candidate)) if self._changes(slow, best, site)]
-        alike = [site for site in changed if self._is_as_extreme(candidate, slow, best, site)]
+    def _share(self, candidate: Assignment, slow: Assignment) -> float:
+        """Of the bytes at the sites where ``slow`` has less than the best, those where ``candidate`` is as extreme."""
+        changed = [site for site in range(len(candidate)) if self._changes(slow, site)]
+        alike = [site for site in changed if self._is_as_extreme(candidate, slow, site)]
         return sum(self._bytes[site] for site in alike) / (sum(self._bytes[site] for site in changed) or 1)
 
-    def _changes(self, slow: Assignment, best: Assignment, site: int) -> bool:
+    def _changes(self, slow: Assignment, site: int) -> bool:
         """``slow`` has less of a knob, or another protocol. That NCCL's own protocol is slower says nothing of other
         knobs on it."""
-        is_another = slow[site].protocol is not None and _pair(slow, site) != _pair(best, site)
-        return is_another or bool(self._lowered(slow, best, site))
+        is_another = slow[site].protocol is not None and _pair(slow, site) != _pair(self._best, site)
+        return is_another or bool(self._lowered(slow, site))
 
-    def _is_as_extreme(self, candidate: Assignment, slow: Assignment, best: Assignment, site: int) -> bool:
-        """The same algorithm and protocol as ``slow``, and no more than it of what it has less of than ``best``."""
-        lowered = self._lowered(slow, best, site)
+    def _is_as_extreme(self, candidate: Assignment, slow: Assignment, site: int) -> bool:
+        """The same algorithm and protocol as ``slow``, and no more than it of what it has less of than the best."""
         return _pair(candidate, site) == _pair(slow, site) and all(
-            self._space.rung(candidate, site, dim) <= self._space.rung(slow, site, dim) for dim in lowered
+            self._space.rung(candidate, site, dim) <= self._space.rung(slow, site, dim)
+            for dim in self._lowered(slow, site)
         )
 
-    def _lowered(self, slow: Assignment, best: Assignment, site: int) -> list[str]:
-        return [
-            dim for dim in self._space.dims if self._space.rung(slow, site, dim) < self._space.rung(best, site, dim)
+    def _lowered(self, slow: Assignment, site: int) -> list[str]:
+        rungs = [
+            (dim, self._space.rung(slow, site, dim), self._space.rung(self._best, site, dim))
+            for dim in self._space.dims
         ]
+        return [dim for dim, has, best in rungs if has < best]
 
 
 def _pair(assignment: Assignment, site: int) -> tuple[Algorithm | None, Protocol | None]:

@@ -49,12 +49,13 @@ class Auto(Strategy):
         contexts_known = all(site.context for site in problem.sites)
         groups = SiteGroups(problem, self.space).together(list(self.space.units))
         self._groups = groups if contexts_known else [tuple(range(len(problem.sites)))]
+        self._alone = len(self._groups) >= len(self.space.units)  # no two of them share a config
         self._model, self._seed = model, seed
 
     def moves(self, measurements: Measurements) -> Moves:
         """The course set out at the head of this file."""
         configs = measurements.tried + TOGETHER * len(self._groups)  # candidates of earlier searches come on top
-        groups, alone = self._groups, len(self._groups) >= len(self.space.units)
+        groups, alone = self._groups, self._alone
         together = Guided(self.problem, self._seed, model=self._model, units=groups, configs=configs, decide=alone)
         answer = yield from self.follow(together, measurements)
         best = yield from self._try_protocols(answer.assignment)
@@ -78,7 +79,7 @@ class Auto(Strategy):
 
     def _is_enough(self, measurements: Measurements, answer: Answer) -> bool:
         """Whether the third part is left out."""
-        if len(self._groups) < len(self.space.units):
+        if not self._alone:
             return _nothing_to_gain(measurements, answer)
         return not measurements.is_gain_in_sight(measurements.known(answer.assignment))
 

@@ -74,7 +74,7 @@ class Guided(Strategy):
         if model is None:
             raise LagomError("strategy guided needs a cost model: pass model=lagom.cost.FittedModel to make_strategy.")
         if units:
-            self.space, shared = Space(problem, units=units), len(units) == 1
+            self.space = Space(problem, units=units)
         self._learns = learn
         self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: see lagom/cost
         self._pairs = tuple(pairs) if "chunk" in self._dims else self._offered()
@@ -194,13 +194,12 @@ class Guided(Strategy):
 
     def _believe(self, measurements: Measurements) -> Moves:
         """Measure what the model promises until it promises too little, or is caught out."""
-        losses = KnownLosses(self.space, measurements)
         while measurements.tried < self._budget:
             trusted, reason = self._refit(measurements)
             if not trusted:
                 return (yield from self._decide(measurements, reason))
             leader = self._ranking(measurements)[0]
-            chosen = self._most_promising(measurements, leader, losses)
+            chosen = self._most_promising(measurements, leader)
             self.expected_gain = None if chosen is None else chosen[1].hope
             if chosen is None:
                 enough = f"the model expects no other config to gain {HOPE:.1%} ({reason})"
@@ -231,10 +230,10 @@ class Guided(Strategy):
         return self._model.ranking() if self._windows_fitted else measurements.ranking()
 
     def _most_promising(
-        self, measurements: Measurements, leader: Assignment, losses: KnownLosses
+        self, measurements: Measurements, leader: Assignment
     ) -> tuple[Assignment, Expectation, str] | None:
         """The untried config with the greatest expected improvement on the leader; ``None`` if that is negligible."""
-        reached = self._reached(measurements)
+        reached, losses = self._reached(measurements), KnownLosses(self.space, measurements)
         near = [(self._within_reach(place, reached), what) for place, what in self._running(leader)]
         running = {
             place: what for place, what in near if measurements.trial(place) is None and not losses.rule_out(place)
@@ -296,20 +295,23 @@ class Guided(Strategy):
 
     def _decide(self, measurements: Measurements, reason: str) -> Moves:
         """The answer, after windows of the two best: a few pairs that came out well make a leader of what is none."""
+        ranking = self._ranking_with_the_last_window(measurements)
         for _ in range(self._run_offs):
-            if self._windows_fitted:
-                self._refit(measurements)  # with the last window
-            leader, second = (*self._ranking(measurements), measurements.stock)[:2]
+            leader, second = (*ranking, measurements.stock)[:2]
             if measurements.stock in (leader, second):
                 break  # that is what the final A/B asks
             what = f"the second best once more beside the best, {_short(second)}"
             answer = yield Proposal(second, what, against=leader)
             self.explain(f"{what}: {percent(answer.delta)}", phase="decide")
+            ranking = self._ranking_with_the_last_window(measurements)
             if answer.new is None:
                 break
+        return Answer(ranking[0], reason)
+
+    def _ranking_with_the_last_window(self, measurements: Measurements) -> Sequence[Assignment]:
         if self._windows_fitted:
             self._refit(measurements)
-        return Answer(self._ranking(measurements)[0], reason)
+        return self._ranking(measurements)
 
 
 def _seen(time: float | None) -> float | None:

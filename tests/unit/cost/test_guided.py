@@ -114,9 +114,7 @@ def test_every_move_says_what_was_expected_and_what_came() -> None:
     trials = [move for move in session.moves if move.purpose == "trial"]
     assert trials
     for move in trials:
-        assert any(
-            word in move.reason for word in ("designed window", "predicted", "half the channels", "second best")
-        ), move.reason
+        assert any(word in move.reason for word in SAID), move.reason
     assert session.outcome is not None
     assert "model" in session.outcome.reason or "budget" in session.outcome.reason
 
