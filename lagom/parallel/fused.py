@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lagom.parallel.matmul_call import SCATTER, CannotPrepare, MatmulCall
+from lagom.parallel.matmul_call import SCATTER, MatmulCall, all_can_prepare
 from lagom.parallel.rank_group import RankGroup
 from lagom.parallel.torch_gate import fused_operators, symmetric_refusal
 
@@ -30,8 +30,7 @@ class Fused:
             fused_operators(group.name)
         except Exception as error:  # noqa: BLE001 - other ranks wait for what this one says
             reason = str(error) or type(error).__name__
-        if not group.all_say(not reason, device):
-            raise CannotPrepare(reason or "torch's fused operators failed on another rank")
+        all_can_prepare(group, reason, "torch's fused operators failed on another rank", device)
 
     def all_gather_matmul(self, x: Tensor, weights: Sequence[Tensor], group: RankGroup) -> tuple[Tensor, list[Tensor]]:
         gather, _ = fused_operators(group.name)

@@ -46,6 +46,12 @@ class CannotPrepare(Exception):
     """An implementation cannot be used, as all ranks know now: one clause."""
 
 
+def all_can_prepare(group: RankGroup, reason: str, elsewhere: str, device: torch.device) -> None:
+    """Raise :class:`CannotPrepare` on every rank where one has a ``reason``: with it there, ``elsewhere`` on others."""
+    if not group.all_say(not reason, device):
+        raise CannotPrepare(reason or elsewhere)
+
+
 class Implementation(Protocol):
     """One way to carry out both operators, on matrices: rows are gathered and scattered. The same on all ranks."""
 

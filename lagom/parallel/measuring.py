@@ -41,7 +41,15 @@ def measure(runs: Mapping[str, Run], group: RankGroup, device: torch.device, see
     names = [name for name in runs if _works(name, runs[name], group, device)]
     first = group.largest([_time_of(runs[name], CALLS, group, device) for name in names], device)
     quick = {name: took for name, took in zip(names, first, strict=True) if took <= HOPELESS * first[0]}
-    found = _rounds({name: runs[name] for name in quick}, quick, group, device, random.Random(seed))
+    once = sum(quick.values())
+    calls = max(CALLS, min(MOST_CALLS, int(SAMPLE_NS / quick["plain"])))
+    if once * calls * FEWEST_ROUNDS > BUDGET_S * 1e9:
+        calls = 1
+
+    def time_of(name: str) -> float:
+        return _time_of(runs[name], calls, group, device)
+
+    found = _rounds(list(quick), time_of, min(ROUNDS, int(BUDGET_S * 1e9 / (once * calls))), group, device, seed)
     rounds = len(found["plain"])
     return {name: found.get(name, [took] * rounds) for name, took in zip(names, first, strict=True)}
 
@@ -52,27 +60,21 @@ def measure_ahead(
     """Nanoseconds a call that the device takes when the host has launched all before, as in a CUDA graph; otherwise as
     :func:`measure`. A collective. ``took``: what a call takes at most with its launches."""
     once = sum((1 + SLOW_HOST) * AHEAD_CALLS * took[name] + MEETING_NS for name in runs)
-    names, taken, shuffled = list(runs), [], random.Random(seed)
-    for _ in range(max(FEWEST_ROUNDS, min(AHEAD_ROUNDS, int(AHEAD_BUDGET_S * 1e9 / once)))):
-        order = shuffled.sample(names, len(names))
-        found = {name: _device_time_of(runs[name], took[name], group, device) for name in order}
-        taken += [found[name] for name in names]
-    agreed = group.largest(taken, device)
-    return {name: agreed[place :: len(names)] for place, name in enumerate(names)}
+
+    def time_of(name: str) -> float:
+        return _device_time_of(runs[name], took[name], group, device)
+
+    return _rounds(list(runs), time_of, min(AHEAD_ROUNDS, int(AHEAD_BUDGET_S * 1e9 / once)), group, device, seed)
 
 
 def _rounds(
-    runs: Mapping[str, Run], took: Mapping[str, float], group: RankGroup, device: torch.device, shuffled: random.Random
+    names: list[str], time_of: Callable[[str], float], count: int, group: RankGroup, device: torch.device, seed: int
 ) -> dict[str, list[float]]:
-    """As many rounds as BUDGET_S allows, each in another order. ``took``: nanoseconds of a call of each."""
-    once = sum(took.values())
-    calls = max(CALLS, min(MOST_CALLS, int(SAMPLE_NS / took["plain"])))
-    if once * calls * FEWEST_ROUNDS > BUDGET_S * 1e9:
-        calls = 1
-    names, taken = list(runs), []
-    for _ in range(max(FEWEST_ROUNDS, min(ROUNDS, int(BUDGET_S * 1e9 / (once * calls))))):
-        took = {name: _time_of(runs[name], calls, group, device) for name in shuffled.sample(names, len(names))}
-        taken += [took[name] for name in names]
+    """``count`` rounds, but not too few, each in another order: by name, the time of the slowest rank in each."""
+    taken, shuffled = [], random.Random(seed)
+    for _ in range(max(FEWEST_ROUNDS, count)):
+        found = {name: time_of(name) for name in shuffled.sample(names, len(names))}
+        taken += [found[name] for name in names]
     agreed = group.largest(taken, device)
     return {name: agreed[place :: len(names)] for place, name in enumerate(names)}
 

@@ -75,7 +75,6 @@ def all_gather_matmul(
         x, *weights = _as_autocast([x, *weights])
     facts, known = _facts(GATHER, x, weights, group, dim, implementation, size)
     if facts.ranks == 1:
-        _say(f"{GATHER}: the group has one rank, so nothing is communicated.", "one rank")
         return [x @ weight for weight in weights]
     matrix, rest = _to_matrix(_padded(x, dim, facts.most) if facts.uneven else x, dim)
     keep = keep_gathered and torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
@@ -104,7 +103,6 @@ def matmul_reduce_scatter(
         x, weight = _as_autocast([x, weight])
     facts, known = _facts(SCATTER, x, [weight], group, dim, implementation, None)
     if facts.ranks == 1:
-        _say(f"{SCATTER}: the group has one rank, so nothing is communicated.", "one rank")
         return x @ weight
     matrix, rest = _to_matrix(_padded(x, dim, facts.ranks * facts.most) if facts.uneven else x, dim)
     if known is None:
@@ -166,6 +164,8 @@ def _checked(
             f"{GATHER}: x has {rows} rows along dim {dim}, and of {whole} rows rank {rank} of {ranks} has "
             f"{chunk}; pass the chunk of torch.chunk, or another size."
         )
+    if ranks == 1:
+        _say(f"{operator}: the group has one rank, so nothing is communicated.", "one rank")
     if uneven:
         _say(f"{operator}: {ranks} ranks do not divide {whole} rows, so plain is used.", "uneven")
     return Facts(name, rank, ranks, "plain" if uneven else named, whole, chunk, _chunk(whole, 0, ranks), uneven)

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from lagom.errors import UsageError
-from lagom.parallel.matmul_call import CannotPrepare
+from lagom.parallel.matmul_call import CannotPrepare, all_can_prepare
 from lagom.parallel.rank_group import RankGroup, group_named
 from lagom.parallel.said_once import say_once
 from lagom.parallel.torch_gate import allocate_symmetric, symmetric_memory, symmetric_refusal
+
+NOT_ELSEWHERE = "another rank has no symmetric memory"
 
 
 @dataclass(eq=False)
@@ -172,12 +174,12 @@ def _allocate(size: int, group: RankGroup, device: torch.device) -> Block:
             tensor = allocate_symmetric(size, device)
         except Exception as error:  # noqa: BLE001 - other ranks wait for what this one says
             reason = _first_line(error)
-    _agree(group, reason, device)
+    all_can_prepare(group, reason, NOT_ELSEWHERE, device)
     try:
         handle = symmetric_memory().rendezvous(tensor, group.name)
     except Exception as error:  # noqa: BLE001 - the same
         reason = _first_line(error)
-    _agree(group, reason, device)
+    all_can_prepare(group, reason, NOT_ELSEWHERE, device)
     assert tensor is not None
     block = Block(tensor, handle, group)
     _blocks.append(block)
@@ -189,11 +191,6 @@ def _forget_replaced_groups() -> None:
     _blocks[:] = [block for block in _blocks if not block.group.replaced]
     for group in [one for one in _workspaces if one.replaced]:
         del _workspaces[group]
-
-
-def _agree(group: RankGroup, reason: str, device: torch.device) -> None:
-    if not group.all_say(not reason, device):
-        raise CannotPrepare(reason or "another rank has no symmetric memory")
 
 
 def _first_line(error: Exception) -> str:
