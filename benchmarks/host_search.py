@@ -34,6 +34,7 @@ from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import steps_of
 from lagom import journal
 from lagom.bench.process import ProcessStart, leave_in_order, run_process
+from lagom.files import write_whole
 from lagom.journal.schema import Base
 
 SEARCH, PLAIN, AGAIN = "auto", "plain", "plain again"
@@ -93,9 +94,7 @@ def run_one(arguments: argparse.Namespace, place: Place) -> None:
         "log": list(kept(events)) if arguments.arm in (SEARCH, LOOK) else [],
         "output": ended.seen.last_lines() if ended.exit else [],
     }
-    partial = folder / f"{arguments.one}.partial"
-    partial.write_text(json.dumps(found))
-    partial.replace(folder / f"{arguments.one}.json")
+    write_whole(folder / f"{arguments.one}.json", json.dumps(found))
 
 
 def moments(steps: Sequence[dict[str, Any]], events: Sequence[Base]) -> dict[str, int | None]:
@@ -175,9 +174,7 @@ class Waiting:
 
 def write_gate(file: Path, step: int) -> None:
     """In one step: ranks read it all the time."""
-    partial = file.with_suffix(".gate")
-    partial.write_text(str(step))
-    partial.replace(file)
+    write_whole(file, str(step))
 
 
 class Study:
@@ -319,9 +316,7 @@ class Study:
         """The whole file in one step, a process a line."""
         head = json.dumps({name: part for name, part in self._data.items() if name != "processes"}, indent=1)
         lines = ",\n".join(json.dumps(one) for one in self._data["processes"])
-        partial = self._arguments.out.with_suffix(".partial")
-        partial.write_text(PATHS.sub("", f'{head[:-2]},\n "processes": [\n{lines}\n]}}\n'))
-        partial.replace(self._arguments.out)
+        write_whole(self._arguments.out, PATHS.sub("", f'{head[:-2]},\n "processes": [\n{lines}\n]}}\n'))
 
 
 def order(number: int, jobs: Sequence[str]) -> list[tuple[str, str]]:

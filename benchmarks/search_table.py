@@ -184,10 +184,10 @@ def summary(runs: list[TableRun]) -> dict[str, str]:
 def _shares(runs: list[TableRun], limit: str) -> str:
     """Of the end result, and of what was in force when the limit was reached."""
     worth = [run for run in runs if run.limit == limit and run.possible >= WORTH]
-    ended = statistics.fmean(run.gained / run.possible for run in worth)
+    ended = _share(runs, limit)
     if limit == NO_LIMIT:
-        return f"{ended:.2f}"
-    return f"{ended:.2f} (in force then: {statistics.fmean(run.gained_in_time / run.possible for run in worth):.2f})"
+        return ended
+    return f"{ended} (in force then: {statistics.fmean(run.gained_in_time / run.possible for run in worth):.2f})"
 
 
 def _share(runs: list[TableRun], limit: str, least: float = WORTH) -> str:

@@ -21,7 +21,7 @@ from lagom.records import Algorithm, Assignment, CommConfig, Function, Knobs, Pr
 from lagom.search import TuningSession
 from lagom.search.landscape import LandscapeDriver
 from lagom.search.moves import Pairs, WindowRequest, WindowResult
-from lagom.search.space import Space
+from lagom.search.space import Pair, Space
 
 STEP_NS = 500e6
 STOCK_CHUNK = 2 << 20
@@ -69,7 +69,7 @@ class Valley:
     phase: float
     steep: float  # log of the extra factor where few bytes are in flight
     few: float  # u + v below which that is so
-    twists: tuple[tuple[Algorithm, Protocol, Twist], ...] = ()  # of the other protocols
+    twists: tuple[tuple[Pair, Twist], ...] = ()  # of the other protocols
 
     def log_time(self, u: float, v: float, twist: Twist = PLAIN) -> float:
         """ln of the time, up to a constant."""
@@ -85,7 +85,7 @@ class Valley:
         assert config.chunk_bytes
         u, v = math.log2(config.channels), math.log2(config.chunk_bytes / 1024)
         pair = (config.algorithm, config.protocol)
-        twist = next((twist for *other, twist in self.twists if pair == tuple(other)), PLAIN)
+        twist = next((twist for other, twist in self.twists if other == pair), PLAIN)
         factor = math.exp(self.log_time(u, v, twist) - self.log_time(self.top, math.log2(STOCK_CHUNK / 1024)))
         chunk = 1.0 - self.chunk_tax * (11.0 - v) / 6.0
         share = self.tax * twist.tax * math.sqrt(factor) * 2.0 ** (self.power * (u - self.top)) * chunk
@@ -115,7 +115,7 @@ class SecondLandscape:
         """The input of a search."""
         names = [("exposed" if valley.exposed else "hidden") if self.contexts else "" for valley in self.valleys]
         sites = tuple(Site(i, Function.ALL_GATHER, (32 << 20) * (i + 1), 2, name) for i, name in enumerate(names))
-        usable = tuple(tuple((a, p) for a, p, _ in valley.twists) for valley in self.valleys)
+        usable = tuple(tuple(pair for pair, _ in valley.twists) for valley in self.valleys)
         return Problem(sites, (self.stock,) * len(sites), self.ceiling, Knobs(), usable if any(usable) else ())
 
     @property
@@ -183,12 +183,12 @@ def block_of(seed: int) -> int:
     return seed // (len(KINDS) * len(NOISES)) % len(BLOCKS)
 
 
-def _twists(gain: bool, draw: random.Random) -> tuple[tuple[Algorithm, Protocol, Twist], ...]:
+def _twists(gain: bool, draw: random.Random) -> tuple[tuple[Pair, Twist], ...]:
     """LL128 may gain, LL never does: as NCCL's own have it for messages that last long enough to matter."""
     ll128 = Twist(
         draw.uniform(-0.15, 0.02) if gain else draw.uniform(0.02, 0.25), draw.uniform(-1.0, 0.5), draw.uniform(0.8, 1.1)
     )
-    return ((*LL128, ll128), (*LL, Twist(draw.uniform(0.4, 0.9), draw.uniform(-1.0, 0.0), draw.uniform(0.7, 1.0))))
+    return (LL128, ll128), (LL, Twist(draw.uniform(0.4, 0.9), draw.uniform(-1.0, 0.0), draw.uniform(0.7, 1.0)))
 
 
 def draw_landscape(seed: int, *, visible: bool = True, sites: int = 0) -> tuple[SecondLandscape, float]:
