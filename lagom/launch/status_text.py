@@ -265,7 +265,8 @@ def _replaying(run: RunState) -> list[CommState]:
 
 def _ranks(run: RunState, comms: Sequence[CommState]) -> str:
     part = "" if len(comms) == len(run.comms) else f", {len(comms)} of {len(run.comms)} communicators"
-    return f"{format_count(len(run.ranks), 'rank')}{part}"
+    ranks = max(len(run.ranks), *(comm.ranks for comm in comms))  # one that came and went between two looks is not met
+    return f"{format_count(ranks, 'rank')}{part}"
 
 
 def describe_next(plan: JobPlan, run: RunState, command: Sequence[str], code: int = 0) -> str:

@@ -13,7 +13,7 @@ from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.journal import RunState
 from lagom.wire.layout import ffi
-from tests.system.play import ENDS, Played, play, searches
+from tests.system.play import ENDS, UNHURRIED, Played, play, searches
 from tests.system.support import Job
 
 SCENE = Scene(ranks=4, layers=3, tokens=4096, noise=0.005)
@@ -61,7 +61,7 @@ def test_times_that_are_not_the_kernels_are_used_no_more(job: Job, tmp_path: Pat
             refute_times(job.region)
         return searches()(played)
 
-    played = play(spec, job, tmp_path, "--search-seconds", "2", until=until)
+    played = play(spec, job, tmp_path, *UNHURRIED, until=until)
     programs, (warning,) = played.of(journal.Program), [n for n in played.notes if "begun before its call" in n]
     assert warning.startswith("communicator 0: by the times that NCCL reports, a kernel would have begun before its")
     assert len(programs) == 2
