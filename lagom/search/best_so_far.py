@@ -38,11 +38,11 @@ def best_so_far(measurements: Measurements, policy: Policy, final: SequentialTes
     if final is not None and final.found is not None:
         gain, se, assignment, missing = -final.found.value, final.found.se, final.candidate, final.pairs_wanted
     else:
-        assignment = next((each for each in measurements.ranking() if not each.is_stock), None)
-        if assignment is None:
+        fastest = next((each for each in measurements.ranking() if not each.is_stock), None)
+        if fastest is None:
             return None
-        best = measurements.known(assignment)
-        gain, se = measurements.gain(best), best.z_se
+        best = measurements.known(fastest)
+        gain, se, assignment = measurements.gain(best), best.z_se, fastest
         missing = pairs_against_stock(best, measurements, policy)
     if gain <= 0.0:
         return None
