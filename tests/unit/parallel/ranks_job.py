@@ -34,6 +34,7 @@ from lagom.parallel.registered import gather_op, scatter_op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 CPU = torch.device("cpu")
+LIMIT_S = 120
 RANKS, RANK = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
 FOLDER, SHAPES = Path(os.environ["FOLDER"]), int(os.environ["SHAPES"])
 CASES: list[Callable[[], None]] = []
@@ -143,7 +144,8 @@ class SharedFile:
         begin = offset * dtype.itemsize
         return self._files[rank][begin : begin + count].view(dtype).view(shape)
 
-    def barrier(self, channel: int = 0) -> None:
+    def barrier(self, channel: int = 0, timeout_ms: int = LIMIT_S * 1000) -> None:
+        assert timeout_ms == LIMIT_S * 1000, "that of the group, so that the end of a peer ends this rank"
         dist.barrier()
 
 
@@ -497,7 +499,7 @@ def torch_accepts_how_the_operators_are_registered() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=LIMIT_S))
     for function in CASES:
         wrong = ""
         begin = time.process_time()
