@@ -452,6 +452,24 @@ def block(group: Any, x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
 
 
 @case
+def checkpointed_activations_give_the_same_gradients() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    numbers = Numbers(9 + RANK)
+    shapes = ((2, 3, 8), (8, 4), (8, 4), (4, 8))
+    arguments = [numbers.tensor(*shape, dtype=torch.float32).requires_grad_() for shape in shapes]
+    expected = block(dist.group.WORLD, *arguments)
+    grads = torch.autograd.grad(expected, arguments, torch.ones_like(expected))
+    for reentrant in (False, True):
+        found = checkpoint(block, dist.group.WORLD, *arguments, use_reentrant=reentrant)
+        found.backward(torch.ones_like(found))
+        same(found, expected)
+        for one, grad in zip(arguments, grads, strict=True):
+            same(one.grad, grad)
+            one.grad = None
+
+
+@case
 def compilers_keep_the_operators() -> None:
     pair = dist.new_group([0, 1])
     if RANK > 1:
