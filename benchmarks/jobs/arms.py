@@ -76,9 +76,13 @@ def cycles(arms: Arms, clock: Clock, seconds: float, shuffled: random.Random, ca
             samples[name].append(round(times[place] / per))
             hosts[name].append(round(times[len(names) + place] / per))
         count = len(samples["plain"])
-        _, low, high = gain(samples, "plain_again", "plain")
-        if count >= MOST_CYCLES or elapsed > seconds or (count >= FEWEST_CYCLES and low > 0.99 and high < 1.01):
+        if count >= MOST_CYCLES or elapsed > seconds or (count >= FEWEST_CYCLES and _is_steady(samples)):
             return {"samples_ns": samples, "host_ns": hosts}
+
+
+def _is_steady(samples: Mapping[str, list[float]]) -> bool:
+    _, low, high = gain(samples, "plain_again", "plain")
+    return low > 0.99 and high < 1.01
 
 
 def gain(samples: Mapping[str, list[float]], arm: str, base: str = "") -> tuple[float, float, float]:

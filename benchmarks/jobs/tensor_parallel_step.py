@@ -135,39 +135,52 @@ def _input(shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor
 
 def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
     """Choices, compilation, capture, memory and gradients of each arm; what fails on a rank is taken out on all."""
-    is_cuda = clock.device.type == "cuda"
     failed, errors, peaks, symmetric = {}, {}, {}, {}
     right: list[Tensor] = []
     for name, arm in list(arms.items()):
-        reason, error, peak, since = "", 0.0, 0, len(parallel.choices())
+        reason, error, peak = "", 0.0, 0
         try:
-            arm()
-            clock.wait()
-            if is_cuda:
-                torch.cuda.reset_peak_memory_stats()
-            arm()
-            peak = torch.cuda.max_memory_allocated() if is_cuda else 0
-            if graphs and is_cuda:
-                arm.capture()
+            peak = first_steps(arm, clock, graphs)
             found = arm.gradients()
-            clock.wait()
             right = right or found
             error = max(float((a - b).float().norm() / b.float().norm()) for a, b in zip(found, right, strict=True))
-            refused = {one: why for choice in parallel.choices()[since:] for one, why in choice.refusals.items()}
-            reason = refused.get(arm.way or "", "")  # it was plain then
         except Exception as raised:  # noqa: BLE001 - other ranks wait for what this one says
-            reason = f"{type(raised).__name__}: {str(raised)[:300]}"
-        worst, peak_anywhere, held, raised_anywhere = clock.agree(
-            [error if error == error else 1e9, peak, parallel.memory(), float(bool(reason))]
+            reason = str(raised) if isinstance(raised, NotUsed) else f"{type(raised).__name__}: {str(raised)[:300]}"
+        worst, most, held, raised_anywhere = clock.agree(
+            [min(error, 1e9), peak, parallel.memory(), float(bool(reason))]
         )
-        if raised_anywhere or worst > MOST_ERROR:
-            failed[name] = reason or ("it raised on another rank" if raised_anywhere else f"gradients differ: {worst}")
-            del arms[name]
-            if name == "plain":
-                raise RuntimeError(f"plain failed: {failed}")
+        if raised_anywhere:
+            failed[name] = reason or "it raised on another rank"
+        elif not worst <= MOST_ERROR:
+            failed[name] = f"its gradients differ from plain's by {worst:.3g} of their norm"
+        else:
+            errors[name], peaks[name], symmetric[name] = worst, int(most), int(held)
             continue
-        errors[name], peaks[name], symmetric[name] = worst, int(peak_anywhere), int(held)
+        del arms[name]
+    if "plain" in failed:
+        raise RuntimeError(f"plain failed: {failed}")
     return {"failed": failed, "errors": errors, "peak_bytes": peaks, "symmetric_bytes": symmetric}
+
+
+class NotUsed(Exception):
+    """An implementation was asked for, and plain was taken: why."""
+
+
+def first_steps(arm: Arm, clock: Clock, graphs: bool) -> int:
+    """Bytes at the peak of the second one. With ``graphs`` the arm is captured then."""
+    is_cuda, since = clock.device.type == "cuda", len(parallel.choices())
+    arm()
+    clock.wait()
+    if is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+    arm()
+    peak = torch.cuda.max_memory_allocated() if is_cuda else 0
+    refused = {name: why for choice in parallel.choices()[since:] for name, why in choice.refusals.items()}
+    if arm.way in refused:
+        raise NotUsed(refused[arm.way])
+    if graphs and is_cuda:
+        arm.capture()
+    return peak
 
 
 def measured(options: argparse.Namespace, about: Data, clock: Clock) -> Data:
