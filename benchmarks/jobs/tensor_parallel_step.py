@@ -86,7 +86,7 @@ class Arm:
                 leaf.grad.zero_()
         self()
         grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        return [(one.to_local() if hasattr(one, "to_local") else one).clone() for one in grads]
+        return [(one.to_local() if hasattr(one, "to_local") else one).to(torch.float32) for one in grads]
 
 
 def hand_arms(options: argparse.Namespace, name: str, tokens: int, device: torch.device) -> dict[str, Arm]:
@@ -143,7 +143,8 @@ def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
             peak = first_steps(arm, clock, graphs)
             found = arm.gradients()
             right = right or found
-            error = max(float((a - b).float().norm() / b.float().norm()) for a, b in zip(found, right, strict=True))
+            pairs = zip(found, right, strict=True)
+            error = float(torch.stack([(one - best).norm() / best.norm() for one, best in pairs]).max())
         except Exception as raised:  # noqa: BLE001 - other ranks wait for what this one says
             reason = str(raised) if isinstance(raised, NotUsed) else f"{type(raised).__name__}: {str(raised)[:300]}"
         worst, most, held, raised_anywhere = clock.agree(
