@@ -53,6 +53,7 @@ DEPENDS = {
     "sim_": ("simulator", "search and cost model"),
     "start_search_": ("start settings",),
     "start_settings_": ("plugin and shared memory", "comparison of arms", "start settings", "jobs"),
+    "tensor_parallel_step_": ("tensor parallelism", "jobs"),
     "switch_latency": ("plugin and shared memory",),
 }
 NAMED = re.compile(r'"commit": *"([^"]*)"|\bcommit `?([0-9a-f]{7,40})\b')

@@ -100,7 +100,7 @@ class Copies:
 
     def _barrier(self, channel: int, main: Any, space: Workspace, block: Block) -> None:
         with On(space.copier, main):
-            block.handle.barrier(channel=channel)
+            block.barrier(channel)
 
     def _join(self, main: Any, space: Workspace) -> None:
         if self._streams > 1:
@@ -117,5 +117,5 @@ def _share(x: Tensor, group: RankGroup, space: Workspace) -> tuple[Block, int]:
     block, offset = pooled or (space.block, 0)
     if pooled is None:
         block.part_of(group.rank, x.shape, x.dtype).copy_(x)
-    block.handle.barrier(channel=0)
+    block.barrier(0)
     return block, offset

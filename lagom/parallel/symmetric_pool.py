@@ -19,7 +19,7 @@ from lagom.errors import UsageError
 from lagom.parallel.matmul_call import CannotPrepare, all_can_prepare
 from lagom.parallel.rank_group import RankGroup, group_named
 from lagom.parallel.said_once import say_once
-from lagom.parallel.torch_gate import allocate_symmetric, symmetric_memory, symmetric_refusal
+from lagom.parallel.torch_gate import allocate_symmetric, symmetric_memory, symmetric_refusal, timeout_ms
 
 NOT_ELSEWHERE = "another rank has no symmetric memory"
 
@@ -33,10 +33,19 @@ class Block:
     group: RankGroup
     _views: dict[Any, Tensor] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._timeout_ms = timeout_ms(self.group.handle, self.tensor.device)
+
     @property
     def size(self) -> int:
         """Bytes, of this rank."""
         return self.tensor.numel()
+
+    def barrier(self, channel: int) -> None:
+        """On the current stream, all ranks wait for each other. Where one has not come within the timeout of its group,
+        as when its process died, the kernel ends with an error of CUDA, and so does the process: a barrier of symmetric
+        memory is none of NCCL's, so torch's watchdog would not see it wait."""
+        self.handle.barrier(channel=channel, timeout_ms=self._timeout_ms)
 
     def part_of(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype, offset: int = 0) -> Tensor:
         """A rank's memory as a tensor, from ``offset`` elements on. Made once: each costs the host microseconds."""

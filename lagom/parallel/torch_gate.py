@@ -2,7 +2,8 @@
 """Which torch this package can use, and the private names of torch that it needs: each behind a check, nowhere else.
 
 Read in torch 2.8 and 2.13: ``_SymmetricMemory.empty_strided_p2p``, ``_symmetric_memory.rendezvous``, a handle's
-``get_buffer`` and ``barrier``, and the two fused operators take the same arguments in both.
+``get_buffer`` and ``barrier``, a group's ``_get_backend(device).options._timeout``, and the two fused operators are the
+same in both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from lagom.errors import LagomError
 
 #: The oldest release whose signatures are known to fit.
 OLDEST = (2, 8)
+#: torch's own for groups of NCCL.
+USUAL_TIMEOUT_MS = 600_000
 _SYMMETRIC_NAMES = ("_SymmetricMemory", "rendezvous", "enable_symm_mem_for_group")
 _FUSED_NAMES = ("fused_all_gather_matmul", "fused_matmul_reduce_scatter")
 
@@ -93,6 +96,15 @@ def public_collectives() -> tuple[Any, Any]:
 
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return gather, getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def timeout_ms(group: Any, device: Any) -> int:
+    """After how long NCCL gives up a collective of this group."""
+    try:
+        limit: float = group._get_backend(device).options._timeout.total_seconds()
+    except (AttributeError, RuntimeError):
+        return USUAL_TIMEOUT_MS
+    return max(1, int(limit * 1000))  # 0 would be without end
 
 
 @functools.cache

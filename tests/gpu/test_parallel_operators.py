@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lagom.parallel on real streams: every result exact while streams are delayed at random, eager and as CUDA graphs."""
+"""lagom.parallel on real streams: every result exact while streams are delayed at random, eager and as CUDA graphs; and
+beside what jobs do."""
 
 from __future__ import annotations
 
@@ -29,3 +30,23 @@ def test_every_result_is_exact_whatever_is_late(spot: Place, gpus: int, evidence
     refused = {name for _, _, refusals, _ in found["choices"] for name in refusals}
     assert named | refused >= {"plain", "looped", "fused", "copies", "copies_two_streams"}
     evidence(calls=CALLS, cases=len(wrong[0]), named=sorted(named), refused=sorted(refused))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(bool(SHARED_BY), reason="ranks that share a GPU have no peer access to each other")
+@pytest.mark.parametrize("part", ["graph", "reduce_overhead", "checkpointing", "memory"])
+def test_a_block_is_exact_beside_what_jobs_do(spot: Place, gpus: int, part: str) -> None:
+    command = [sys.executable, str(JOBS / "parallel_blocks.py"), "--ranks", str(gpus), "--parts", part]
+    done = run(command, spot.environment(), spot.folder, 240)
+    assert done.last("parts")["parts"][part]["codes"] == [0] * gpus, done.tail()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(bool(SHARED_BY), reason="ranks that share a GPU have no peer access to each other")
+def test_ranks_end_by_themselves_when_another_one_was_killed(spot: Place, gpus: int) -> None:
+    command = [sys.executable, str(JOBS / "parallel_blocks.py"), "--ranks", str(gpus), "--parts", "killed"]
+    done = run(command, spot.environment(), spot.folder, 300)
+    found = done.last("parts")["parts"]["killed"]
+    assert found["seconds"] < 60
+    assert all(found["codes"]), f"0 = a rank ended as if nothing had been, None = it hung: {found}\n{done.tail()}"
+    assert found["codes"][1] == -9

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from benchmarks.jobs.collective_matmul import best_arm, gain, line, shapes, summary, table
+from benchmarks.jobs.arms import gain
+from benchmarks.jobs.collective_matmul import best_arm, line, shapes, summary, table
 from tests.tiers import FULL
 
 CYCLES = (1.0, 1.1, 0.9, 1.0)  # all arms of a cycle are slow or fast together

@@ -34,6 +34,7 @@ from lagom.parallel.registered import gather_op, scatter_op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 CPU = torch.device("cpu")
+LIMIT_S = 120
 RANKS, RANK = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
 FOLDER, SHAPES = Path(os.environ["FOLDER"]), int(os.environ["SHAPES"])
 CASES: list[Callable[[], None]] = []
@@ -143,7 +144,8 @@ class SharedFile:
         begin = offset * dtype.itemsize
         return self._files[rank][begin : begin + count].view(dtype).view(shape)
 
-    def barrier(self, channel: int = 0) -> None:
+    def barrier(self, channel: int = 0, timeout_ms: int = LIMIT_S * 1000) -> None:
+        assert timeout_ms == LIMIT_S * 1000, "that of the group, so that the end of a peer ends this rank"
         dist.barrier()
 
 
@@ -450,6 +452,24 @@ def block(group: Any, x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
 
 
 @case
+def checkpointed_activations_give_the_same_gradients() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    numbers = Numbers(9 + RANK)
+    shapes = ((2, 3, 8), (8, 4), (8, 4), (4, 8))
+    arguments = [numbers.tensor(*shape, dtype=torch.float32).requires_grad_() for shape in shapes]
+    expected = block(dist.group.WORLD, *arguments)
+    grads = torch.autograd.grad(expected, arguments, torch.ones_like(expected))
+    for reentrant in (False, True):
+        found = checkpoint(block, dist.group.WORLD, *arguments, use_reentrant=reentrant)
+        found.backward(torch.ones_like(found))
+        same(found, expected)
+        for one, grad in zip(arguments, grads, strict=True):
+            same(one.grad, grad)
+            one.grad = None
+
+
+@case
 def compilers_keep_the_operators() -> None:
     pair = dist.new_group([0, 1])
     if RANK > 1:
@@ -497,7 +517,7 @@ def torch_accepts_how_the_operators_are_registered() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=LIMIT_S))
     for function in CASES:
         wrong = ""
         begin = time.process_time()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stack of Llama blocks under tensor and sequence parallelism, as users write it: by hand with the two operators of
+lagom.parallel, and with DTensor's styles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
+
+from lagom.parallel import all_gather_matmul, matmul_reduce_scatter
+
+
+class Sizes(NamedTuple):
+    """Of a model. ``head``: the size of one; ``sequence``: tokens at most of one."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head: int
+    mlp: int
+    sequence: int = 4096
+
+
+MODELS = {
+    "8b": Sizes(4096, 32, 8, 128, 14336),
+    "70b": Sizes(8192, 64, 8, 128, 28672),
+    "tiny": Sizes(64, 8, 4, 8, 128, 16),
+}
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, head: int) -> Tensor:
+    """Each [batch, sequence, columns]: causal, with as many k and v heads as fit."""
+    q, k, v = (one.unflatten(-1, (-1, head)).transpose(1, 2) for one in (q, k, v))
+    found = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return found.transpose(1, 2).flatten(2)
+
+
+class HandBlock(nn.Module):
+    """This rank's part: [rows, hidden] of all tokens in and out. ``way``: the implementation, None = what is best."""
+
+    way: str | None = None
+
+    def __init__(self, sizes: Sizes, tokens: int, ranks: int) -> None:
+        super().__init__()
+        hidden, self.head, mlp = sizes.hidden, sizes.head, sizes.mlp // ranks
+        q, kv = sizes.heads * sizes.head // ranks, sizes.kv_heads * sizes.head // ranks
+        self.split, self.shape = (q, kv, kv), (-1, min(sizes.sequence, tokens), q + 2 * kv)
+        self.before, self.between = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
+        self.qkv, self.out = nn.Linear(hidden, q + 2 * kv, bias=False), nn.Linear(q, hidden, bias=False)
+        self.up, self.down = nn.Linear(hidden, 2 * mlp, bias=False), nn.Linear(mlp, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        group = dist.group.WORLD
+        (qkv,) = all_gather_matmul(self.before(x), [self.qkv.weight.t()], group, implementation=self.way)
+        q, k, v = qkv.view(self.shape).split(self.split, -1)
+        found = attention(q, k, v, self.head).flatten(0, 1)
+        x = x + matmul_reduce_scatter(found, self.out.weight.t(), group, implementation=self.way)
+        (both,) = all_gather_matmul(self.between(x), [self.up.weight.t()], group, implementation=self.way)
+        gate, up = both.chunk(2, -1)
+        return x + matmul_reduce_scatter(F.silu(gate) * up, self.down.weight.t(), group, implementation=self.way)
+
+
+class Attention(nn.Module):
+    """Of a whole model; styles split it."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        hidden, self.head = sizes.hidden, sizes.head
+        self.q = nn.Linear(hidden, sizes.heads * self.head, bias=False)
+        self.k, self.v = (nn.Linear(hidden, sizes.kv_heads * self.head, bias=False) for _ in range(2))
+        self.out = nn.Linear(sizes.heads * self.head, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(attention(self.q(x), self.k(x), self.v(x), self.head))
+
+
+class Mlp(nn.Module):
+    """The same."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.gate, self.up = (nn.Linear(sizes.hidden, sizes.mlp, bias=False) for _ in range(2))
+        self.down = nn.Linear(sizes.mlp, sizes.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """[batch, rows of the sequence, hidden] in and out."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(sizes.hidden), nn.LayerNorm(sizes.hidden)
+        self.attention, self.mlp = Attention(sizes), Mlp(sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.before(x))
+        return x + self.mlp(self.between(x))
+
+
+def split_block(block: nn.Module, mesh: Any, styles: Any) -> None:
+    """By columns and rows, with the three styles of a module: torch's, or lagom's of the same names."""
+    column, row = styles.ColwiseParallel, styles.RowwiseParallel
+
+    def gathered() -> Any:
+        return styles.PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+
+    plan = {"before": SequenceParallel(), "between": SequenceParallel(), "attention": gathered(), "mlp": gathered()}
+    plan |= {f"attention.{name}": column() for name in "qkv"} | {"mlp.gate": column(), "mlp.up": column()}
+    plan |= {name: row(output_layouts=Shard(1)) for name in ("attention.out", "mlp.down")}
+    parallelize_module(block, mesh, plan)
+
+
+def stack(make: Callable[[], nn.Module], layers: int, device: torch.device) -> nn.Sequential:
+    """So many blocks in bfloat16, made on the device: on the CPU large ones would take minutes."""
+    with device:
+        return nn.Sequential(*(make().to(torch.bfloat16) for _ in range(layers)))
