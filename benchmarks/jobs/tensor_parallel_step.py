@@ -79,14 +79,15 @@ class Arm:
         self._replay = graph.replay
 
     def gradients(self) -> list[Tensor]:
-        """Of x and of this rank's weights, after one step from zero."""
+        """Of x and of this rank's weights, after one step from zero; on the host, as the peak of the next arm counts what
+        the device holds."""
         leaves = [self.x, *self.model.parameters()]
         for leaf in leaves:
             if leaf.grad is not None:
                 leaf.grad.zero_()
         self()
         grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        return [(one.to_local() if hasattr(one, "to_local") else one).to(torch.float32) for one in grads]
+        return [(one.to_local() if hasattr(one, "to_local") else one).to("cpu", torch.float32) for one in grads]
 
 
 def hand_arms(options: argparse.Namespace, name: str, tokens: int, device: torch.device) -> dict[str, Arm]:
