@@ -79,8 +79,8 @@ class Arm:
         self._replay = graph.replay
 
     def gradients(self) -> list[Tensor]:
-        """Of x and of this rank's weights, after one step from zero; on the host, as the peak of the next arm counts what
-        the device holds."""
+        """Of x and of this rank's weights, after one step from zero. On the host: what the device holds would count as
+        memory of the next arm."""
         leaves = [self.x, *self.model.parameters()]
         for leaf in leaves:
             if leaf.grad is not None:
