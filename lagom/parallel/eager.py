@@ -26,8 +26,9 @@ class AllGatherMatmul(torch.autograd.Function):
         gathered, products = gather_matmul(x, weights, call, call)
         ctx.call, ctx.kept = call, keep
         ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(gathered)
         ctx.save_for_backward(gathered if keep else x, *weights)
-        return tuple(products)
+        return (gathered, *products)
 
     @staticmethod
     @once_differentiable
@@ -42,7 +43,7 @@ class AllGatherMatmul(torch.autograd.Function):
             return matmul_scatter(xs, others, call)
 
         needs = ctx.needs_input_grad[2], ctx.needs_input_grad[3:]
-        dx, dweights = gather_gradients(gather, scatter, needs, (ctx.kept, x, weights), grads)
+        dx, dweights = gather_gradients(gather, scatter, needs, (ctx.kept, x, weights), grads[1:])
         return (None, None, dx, *dweights)
 
 
@@ -70,10 +71,11 @@ class MatmulReduceScatter(torch.autograd.Function):
 
 
 def gather_products(x: Tensor, weights: Sequence[Tensor], call: KnownCall, keep: bool) -> Sequence[Tensor]:
-    """The products; without a gradient past autograd, too."""
+    """The gathered x, which has no gradient, and the products; without a gradient past autograd, too."""
     if torch.is_grad_enabled() and (x.requires_grad or any(weight.requires_grad for weight in weights)):
         return AllGatherMatmul.apply(call, keep, x, *weights)
-    return gather_matmul(x, weights, call, call)[1]
+    gathered, products = gather_matmul(x, weights, call, call)
+    return (gathered, *products)
 
 
 def scattered_product(x: Tensor, weight: Tensor, call: KnownCall) -> Tensor:
