@@ -14,6 +14,9 @@ from torch.nn import Parameter
 
 from lagom.parallel.rank_group import KnownCall
 from lagom.parallel.registered import gather_gradients, gather_matmul, matmul_scatter, scatter_gradients
+from lagom.parallel.torch_gate import dispatch_modes_counter
+
+DISPATCH_MODES = dispatch_modes_counter()
 
 
 class AllGatherMatmul(torch.autograd.Function):
@@ -86,8 +89,9 @@ def scattered_product(x: Tensor, weight: Tensor, call: KnownCall) -> Tensor:
 
 
 def is_eager(*tensors: Tensor) -> bool:
-    """Whether they hold numbers, and no compiler reads this."""
-    if torch.compiler.is_compiling():
+    """Whether they hold numbers, and nobody looks at each operator: a compiler does, and selective activation
+    checkpointing, which would take a product that was measured for the one that is recomputed."""
+    if torch.compiler.is_compiling() or DISPATCH_MODES():
         return False
     for one in tensors:  # a generator takes a microsecond more  # noqa: SIM110
         if type(one) is not Tensor and type(one) is not Parameter:

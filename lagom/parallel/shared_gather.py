@@ -86,8 +86,8 @@ class SharedGather:
         if isinstance(found, str):
             return leave_to_torch(module, found)
         local, dim = found
-        layers = [module] if self.own else list(column_layers(module))
-        layers = [layer for layer in layers if _fits(layer, local, mesh)]
+        inside: list[Any] = [module] if self.own else list(column_layers(module))
+        layers = [layer for layer in inside if _fits(layer, local, mesh)]
         if not layers:
             return leave_to_torch(module, "no layer split by columns takes its input")
         weights = [_local(layer.weight).t() for layer in layers]
@@ -168,8 +168,8 @@ def column_forward(layer: nn.Linear, x: Tensor) -> Tensor:
         return nn.Linear.forward(layer, x)
     if layer.bias is not None:
         product = product + _local(layer.bias)
-    mesh = layer.weight.device_mesh
-    return DTensor.from_local(product, mesh, (Shard(product.dim() - 1),), run_check=False)
+    weight: Any = layer.weight
+    return DTensor.from_local(product, weight.device_mesh, (Shard(product.dim() - 1),), run_check=False)
 
 
 def is_split(parameter: Any, mesh: DeviceMesh, dim: int) -> bool:

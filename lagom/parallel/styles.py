@@ -110,10 +110,11 @@ class PrepareModuleInputOutput(torch_styles.PrepareModuleInputOutput):
         )
 
 
-def _row_forward(layer: nn.Linear, x: Tensor) -> Tensor:
+def _row_forward(layer: nn.Linear, x: Any) -> Tensor:
     """nn.Linear's, and the ReduceScatter that torch's style would do behind it."""
     dim, group = getattr(layer, ROW)
-    weight, bias = layer.weight, layer.bias
+    weight: Any = layer.weight
+    bias: Any = layer.bias
     dim = dim + x.dim() if dim < 0 else dim
     if reason := _row_refusal(x, weight, dim):
         leave_to_torch(layer, reason)

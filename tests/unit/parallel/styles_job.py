@@ -291,7 +291,9 @@ def selectively_checkpointed_blocks_are_equal() -> None:
             x = checkpoints.checkpoint(layer, x, use_reentrant=False, context_fn=contexts)
         return whole(model.output(model.norm(x))).square().mean()
 
-    compare(Llama, lambda m, kind: parallelize(m, kind, tp_mesh()), run)
+    # In float32 the first forward measures: none of what that computes may be taken for what is recomputed.
+    compare(Llama, lambda m, kind: parallelize(m.float(), kind, tp_mesh()), run)
+    assert any(choice.source == "measured" and choice.times_ns for choice in ours.choices())
 
 
 @case
