@@ -20,6 +20,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
 from lagom.parallel.operators import gathered_and_products
 from lagom.parallel.said_once import say_once
+from lagom.parallel.torch_gate import version_of
 
 #: Where a module keeps its part, as an attribute that is no parameter, buffer or module.
 COLUMN, ROW, SHARED = "_lagom_column", "_lagom_row", "_lagom_shared_gather"
@@ -40,21 +41,23 @@ class GatheredInput(torch.autograd.Function):
 
 
 class ColumnLayer:
-    """Of a linear layer that is split by columns: ``offered``, the tensor to be called with, and its product then;
-    ``input``, the same tensor as torch's style makes it a DTensor. ``replicated``: whether it takes a gathered input
-    from the module around it."""
+    """Of a linear layer that is split by columns: ``offered``, the tensor to be called with, its version, and its
+    product; ``input``, the same tensor as torch's style makes it a DTensor. ``replicated``: whether it takes a
+    gathered input from the module around it."""
 
     def __init__(self, replicated: bool) -> None:
         self.replicated = replicated
-        self.offered: tuple[Tensor, Tensor] | None = None
+        self.offered: tuple[Tensor, int, Tensor] | None = None
         self.product: Tensor | None = None
         self.input: Tensor | None = None
 
     def notice(self, args: tuple[Any, ...]) -> None:
-        """Before torch's style changes the input: is it the one that was multiplied?"""
+        """Before torch's style changes the input: is it the one that was multiplied, with the same numbers?"""
         self.product = self.input = None
         if self.offered is not None and args and args[0] is self.offered[0]:
-            self.product, self.offered = self.offered[1], None
+            given, version, product = self.offered
+            if version_of(given) == version:
+                self.product, self.offered = product, None
 
     def expect(self, args: tuple[Any, ...]) -> None:
         """After it: hooks of others may still pass another tensor to the layer."""
@@ -75,6 +78,7 @@ class SharedGather:
     def __init__(self, place: int | str, dim: int, group: str, own: bool) -> None:
         self.place, self.dim, self.group, self.own = place, dim, group, own
         self.offers: list[tuple[nn.Module, Tensor]] = []
+        self.offered: list[nn.Module] = []
 
     def gather(self, module: nn.Module, mesh: DeviceMesh, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The arguments with the gathered input; None where torch's style is left to do it."""
@@ -102,20 +106,20 @@ class SharedGather:
         """Tell the layers which tensor the module was given in the end."""
         given = self.input_of(args, kwargs)
         for layer, product in self.offers:
-            getattr(layer, COLUMN).offered = given, product
-        self.offers = [(layer, given) for layer, _ in self.offers] if given is not None else []
+            getattr(layer, COLUMN).offered = None if given is None else (given, version_of(given), product)
+        self.offered, self.offers = [layer for layer, _ in self.offers], []  # the layers alone hold the products now
 
     def withdraw(self, module: nn.Module) -> None:
         """After the module: no layer keeps a product that it was not asked for."""
-        for layer, _ in self.offers:
+        layers, self.offered = self.offered, []
+        for layer in layers:
             column = getattr(layer, COLUMN)
             if column.offered is not None:
                 column.offered = None
                 _say(
                     f"A layer of {_name(module)} is split by columns and was not called with its gathered input, so a "
-                    "product was computed for nothing; give that layer torch's ColwiseParallel.",
+                    "product was computed for nothing; give that layer torch's ColwiseParallel."
                 )
-        self.offers = []
 
     def input_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """The argument, if it is a tensor."""
@@ -206,6 +210,8 @@ def _shard_of(x: Tensor, mesh: DeviceMesh, dim: int) -> tuple[Tensor, int] | str
         return f"its input of {x.dim()} dimensions is split along dimension {dim}"
     if isinstance(x, DTensor) and x.shape[dim] % mesh.size():
         return f"{mesh.size()} ranks do not divide the rows of its input"
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():  # no tensor has a version there
+        return "torch.inference_mode is on (torch.no_grad would do)"
     return why_not(x) or (_local(x), dim)
 
 

@@ -95,19 +95,21 @@ class PrepareModuleInput(torch_styles.PrepareModuleInput):
         return every[0] if every else None
 
 
-class PrepareModuleInputOutput(torch_styles.PrepareModuleInputOutput):
-    """torch's ``PrepareModuleInputOutput``, with the same arguments; of the input as :class:`PrepareModuleInput`."""
+if hasattr(torch_styles, "PrepareModuleInputOutput"):
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        theirs = self.prepare_module_input
-        self.prepare_module_input = PrepareModuleInput(
-            input_layouts=theirs.input_layouts,
-            desired_input_layouts=theirs.desired_input_layouts,
-            input_kwarg_layouts=theirs.input_kwarg_layouts if theirs.with_kwargs else None,
-            desired_input_kwarg_layouts=theirs.desired_input_kwarg_layouts if theirs.with_kwargs else None,
-            use_local_output=theirs.use_local_output,
-        )
+    class PrepareModuleInputOutput(torch_styles.PrepareModuleInputOutput):
+        """torch's ``PrepareModuleInputOutput``, with the same arguments; the input as :class:`PrepareModuleInput`."""
+
+        def __init__(self, **arguments: Any) -> None:
+            super().__init__(**arguments)
+            theirs = self.prepare_module_input
+            self.prepare_module_input = PrepareModuleInput(
+                input_layouts=theirs.input_layouts,
+                desired_input_layouts=theirs.desired_input_layouts,
+                input_kwarg_layouts=theirs.input_kwarg_layouts if theirs.with_kwargs else None,
+                desired_input_kwarg_layouts=theirs.desired_input_kwarg_layouts if theirs.with_kwargs else None,
+                use_local_output=theirs.use_local_output,
+            )
 
 
 def _row_forward(layer: nn.Linear, x: Any) -> Tensor:

@@ -61,6 +61,14 @@ def constant_for_compilers(function: Any) -> Any:
     return function
 
 
+def version_of(tensor: Any) -> int:
+    """A number that changes when the tensor is written to; 0 for compilers, whose graph would depend on it. Not for
+    tensors of inference mode, which have none."""
+    import torch
+
+    return 0 if torch.compiler.is_compiling() else tensor._version
+
+
 def dispatch_modes_counter() -> Callable[[], int]:
     """A function: how many TorchDispatchModes see every operator now. Without torch's: always one."""
     import torch

@@ -285,15 +285,26 @@ def selectively_checkpointed_blocks_are_equal() -> None:
     def contexts() -> Any:
         return checkpoints.create_selective_checkpoint_contexts(saves_products)
 
+    def prepare(model: nn.Module, kind: Any) -> None:
+        for one in model.float():
+            parallelize_module(one, tp_mesh(), odd_plan(kind, ""))
+
     def run(model: nn.Module, step: int) -> Tensor:
-        x = model.tok_embeddings(tokens(step))
-        for layer in model.layers:
-            x = checkpoints.checkpoint(layer, x, use_reentrant=False, context_fn=contexts)
-        return whole(model.output(model.norm(x))).square().mean()
+        x = shard(step).detach().float().requires_grad_()
+        return checkpoints.checkpoint(model, x, use_reentrant=False, context_fn=contexts).square().sum()
 
     # In float32 the first forward measures: none of what that computes may be taken for what is recomputed.
-    compare(Llama, lambda m, kind: parallelize(m.float(), kind, tp_mesh()), run)
+    compare(lambda: nn.Sequential(Odd(""), Odd("")), prepare, run)
     assert any(choice.source == "measured" and choice.times_ns for choice in ours.choices())
+
+
+@case
+def a_profiler_changes_nothing() -> None:
+    def run(model: nn.Module, step: int) -> Tensor:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            return train(model, step)
+
+    compare(Llama, lambda m, kind: parallelize(m, kind, tp_mesh()), run, (6, 12, 4))
 
 
 @case
@@ -341,6 +352,9 @@ class Odd(nn.Module):
             return self.w2(self.w1(x) * self.w3(x * 2))
         if self.way == "called twice":
             return self.w2(self.w1(x) * self.w1(x) + self.w3(x + 1) * self.w3(x))
+        if self.way == "written to":
+            first = self.w1(x)
+            return self.w2(first * self.w3(x.mul_(2)))
         if self.way == "one is not called":
             return self.w2(self.w1(x))
         return self.w2(self.w1(x) * self.w3(x))
@@ -464,6 +478,21 @@ def without_gradients_it_is_equal() -> None:
     again.output.weight.data.mul_(2)
     torch.testing.assert_close(again(tokens(0)), 2 * results[1])
     torch.testing.assert_close(model(tokens(0)), results[1])
+
+
+@case
+def an_input_that_is_written_to_is_multiplied_again() -> None:
+    for local in (False, True):
+        for mode in (torch.no_grad, torch.inference_mode):
+            results = []
+            for kind in (torch_styles, ours):
+                torch.manual_seed(1)
+                model = Odd("written to").double()
+                parallelize_module(model, tp_mesh(), odd_plan(kind, "", local=local))
+                x = shard(0).detach()
+                with mode():
+                    results.append(model(x.clone()))
+            torch.testing.assert_close(results[1], results[0])
 
 
 @case
