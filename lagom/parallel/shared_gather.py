@@ -20,7 +20,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
 from lagom.parallel.operators import gathered_and_products
 from lagom.parallel.said_once import say_once
-from lagom.parallel.torch_gate import version_of
+from lagom.parallel.torch_gate import constant_for_compilers, traces_from, version_of
 
 #: Where a module keeps its part, as an attribute that is no parameter, buffer or module.
 COLUMN, ROW, SHARED = "_lagom_column", "_lagom_row", "_lagom_shared_gather"
@@ -84,23 +84,28 @@ class SharedGather:
         """The arguments with the gathered input; None where torch's style is left to do it."""
         self.offers = []
         x = self.input_of(args, kwargs)
-        if x is None:
+        if x is None or (torch.compiler.is_compiling() and _is_compiled_alone(_name(module))):
             return None
         found = _shard_of(x, mesh, self.dim)
         if isinstance(found, str):
             return leave_to_torch(module, found)
-        local, dim = found
+        gathered = self.multiply(module, mesh, *found)
+        return None if gathered is None else self.with_input(gathered, args, kwargs)
+
+    def multiply(self, module: nn.Module, mesh: DeviceMesh, local: Tensor, dim: int) -> Tensor | None:
+        """The gathered input as a DTensor, and an offer for each layer that takes it; None: there is no such layer."""
         inside: list[Any] = [module] if self.own else list(column_layers(module))
         layers = [layer for layer in inside if _fits(layer, local, mesh)]
         if not layers:
-            return leave_to_torch(module, "no layer split by columns takes its input")
+            leave_to_torch(module, "no layer split by columns takes its input")
+            return None
         weights = [_local(layer.weight).t() for layer in layers]
         gathered, products = gathered_and_products(local, weights, self.group, dim)
         gathered = gathered.contiguous()  # as torch's; copied for a batch above 1 alone
         if local.requires_grad and torch.is_grad_enabled():
             gathered = GatheredInput.apply(local, gathered, dim, mesh.get_local_rank())
         self.offers = list(zip(layers, [product.contiguous() for product in products], strict=True))
-        return self.with_input(DTensor.from_local(gathered, mesh, (Replicate(),), run_check=False), args, kwargs)
+        return DTensor.from_local(gathered, mesh, (Replicate(),), run_check=False)
 
     def offer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell the layers which tensor the module was given in the end."""
@@ -191,6 +196,16 @@ def why_not(x: Tensor) -> str:
     if torch.is_autocast_enabled(x.device.type):
         return "torch.autocast is on"
     return "a size is 0" if 0 in x.shape else ""
+
+
+@constant_for_compilers
+def _is_compiled_alone(name: str) -> bool:
+    """Whether the hook of the module is a graph of its own, as of the module that torch.compile was called for: torch
+    cannot leave out the gradient of a graph's DTensor, and that of the gathered input is seldom there."""
+    alone = traces_from(__file__)
+    if alone:
+        say_once(f"{name} keeps torch's style: it is compiled by itself; compile the block around it.")
+    return alone
 
 
 def leave_to_torch(module: nn.Module, reason: str) -> None:

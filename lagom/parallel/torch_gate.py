@@ -61,6 +61,17 @@ def constant_for_compilers(function: Any) -> Any:
     return function
 
 
+def traces_from(file: str) -> bool:
+    """Whether what a compiler traces now begins in a file; True where that cannot be told."""
+    try:
+        from torch._guards import TracingContext
+
+        stack = TracingContext.extract_stack()
+    except (ImportError, AttributeError):
+        return True
+    return not stack or stack[0].filename == file
+
+
 def version_of(tensor: Any) -> int:
     """A number that changes when the tensor is written to; 0 for compilers, whose graph would depend on it. Not for
     tensors of inference mode, which have none."""
