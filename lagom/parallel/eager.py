@@ -14,6 +14,9 @@ from torch.nn import Parameter
 
 from lagom.parallel.rank_group import KnownCall
 from lagom.parallel.registered import gather_gradients, gather_matmul, matmul_scatter, scatter_gradients
+from lagom.parallel.torch_gate import dispatch_modes_counter
+
+DISPATCH_MODES = dispatch_modes_counter()
 
 
 class AllGatherMatmul(torch.autograd.Function):
@@ -26,8 +29,9 @@ class AllGatherMatmul(torch.autograd.Function):
         gathered, products = gather_matmul(x, weights, call, call)
         ctx.call, ctx.kept = call, keep
         ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(gathered)
         ctx.save_for_backward(gathered if keep else x, *weights)
-        return tuple(products)
+        return (gathered, *products)
 
     @staticmethod
     @once_differentiable
@@ -42,7 +46,7 @@ class AllGatherMatmul(torch.autograd.Function):
             return matmul_scatter(xs, others, call)
 
         needs = ctx.needs_input_grad[2], ctx.needs_input_grad[3:]
-        dx, dweights = gather_gradients(gather, scatter, needs, (ctx.kept, x, weights), grads)
+        dx, dweights = gather_gradients(gather, scatter, needs, (ctx.kept, x, weights), grads[1:])
         return (None, None, dx, *dweights)
 
 
@@ -70,10 +74,11 @@ class MatmulReduceScatter(torch.autograd.Function):
 
 
 def gather_products(x: Tensor, weights: Sequence[Tensor], call: KnownCall, keep: bool) -> Sequence[Tensor]:
-    """The products; without a gradient past autograd, too."""
+    """The gathered x, which has no gradient, and the products; without a gradient past autograd, too."""
     if torch.is_grad_enabled() and (x.requires_grad or any(weight.requires_grad for weight in weights)):
         return AllGatherMatmul.apply(call, keep, x, *weights)
-    return gather_matmul(x, weights, call, call)[1]
+    gathered, products = gather_matmul(x, weights, call, call)
+    return (gathered, *products)
 
 
 def scattered_product(x: Tensor, weight: Tensor, call: KnownCall) -> Tensor:
@@ -84,8 +89,9 @@ def scattered_product(x: Tensor, weight: Tensor, call: KnownCall) -> Tensor:
 
 
 def is_eager(*tensors: Tensor) -> bool:
-    """Whether they hold numbers, and no compiler reads this."""
-    if torch.compiler.is_compiling():
+    """Whether they hold numbers, and nobody looks at each operator: a compiler does, and selective activation
+    checkpointing, which would take a product that was measured for the one that is recomputed."""
+    if torch.compiler.is_compiling() or DISPATCH_MODES():
         return False
     for one in tensors:  # a generator takes a microsecond more  # noqa: SIM110
         if type(one) is not Tensor and type(one) is not Parameter:

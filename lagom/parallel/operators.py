@@ -77,12 +77,31 @@ def all_gather_matmul(
     if facts.ranks == 1:
         return [x @ weight for weight in weights]
     matrix, rest = _to_matrix(_padded(x, dim, facts.most) if facts.uneven else x, dim)
-    keep = keep_gathered and torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
+    keep = keep_gathered and _weights_learn(weights)
     if known is None:
-        products = gather_op(matrix, list(weights), facts.group, facts.named, dim, keep)[1:]
+        found = gather_op(matrix, list(weights), facts.group, facts.named, dim, keep)
     else:
-        products = gather_products(matrix, weights, known, keep)
-    return [_from_matrix(product, dim, rest, facts.whole) for product in products]
+        found = gather_products(matrix, weights, known, keep)
+    return [_from_matrix(product, dim, rest, facts.whole) for product in found[1:]]
+
+
+def gathered_and_products(
+    x: Tensor, weights: Sequence[Tensor], group: str, dim: int
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """:func:`all_gather_matmul`, and the gathered ``x`` with it, which has no gradient: for more than one rank, rows
+    that ranks divide, and no autocast."""
+    facts, known = _facts(GATHER, x, weights, group, dim, None, None)
+    matrix, rest = _to_matrix(x, dim)
+    if known is None:
+        found = gather_op(matrix, list(weights), facts.group, facts.named, dim, True)
+    else:
+        found = gather_products(matrix, weights, known, _weights_learn(weights))
+    gathered, *products = [_from_matrix(one, dim, rest, facts.whole) for one in found]
+    return gathered, products
+
+
+def _weights_learn(weights: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
 
 
 def matmul_reduce_scatter(

@@ -179,8 +179,9 @@ def _save_scatter(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    half = len(ctx.saved_tensors) // 2
-    saved = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+    tensors = ctx.saved_tensors  # once: each look unpacks them, which activation checkpointing allows no second time
+    half = len(tensors) // 2
+    saved = tensors[:half], tensors[half:]
 
     def gather(x: Tensor, weights: list[Tensor], keep: bool) -> tuple[Tensor, Sequence[Tensor]]:
         gathered, *products = gather_op(x, weights, *ctx.arguments, keep)

@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from lagom.errors import LagomError
@@ -61,6 +62,32 @@ def constant_for_compilers(function: Any) -> Any:
     """torch.compiler.assume_constant_result, without the two seconds that importing the compiler takes."""
     function._dynamo_marked_constant = True
     return function
+
+
+def traces_from(file: str) -> bool:
+    """Whether what a compiler traces now begins in a file; True where that cannot be told."""
+    try:
+        from torch._guards import TracingContext
+
+        stack = TracingContext.extract_stack()
+    except (ImportError, AttributeError):
+        return True
+    return not stack or stack[0].filename == file
+
+
+def version_of(tensor: Any) -> int:
+    """A number that changes when the tensor is written to; 0 for compilers, whose graph would depend on it. Not for
+    tensors of inference mode, which have none."""
+    import torch
+
+    return 0 if torch.compiler.is_compiling() else tensor._version
+
+
+def dispatch_modes_counter() -> Callable[[], int]:
+    """A function: how many TorchDispatchModes see every operator now. Without torch's: always one."""
+    import torch
+
+    return getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 
 
 @functools.cache
