@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom import environment
+from lagom.environment import read_process_command, read_process_environment
 from lagom.errors import JournalError, UsageError
 from lagom.files import open_regular, own_file
 from lagom.journal import LOG_NAME, JobStart, find_log, find_own_logs
@@ -17,7 +19,6 @@ from lagom.settings import read
 from lagom.watch.build import readable_name
 from lagom.wire.peek import RegionView, peek_region
 
-PROC = Path("/proc")
 CONTROLLER = "lagom.controller"
 
 
@@ -55,7 +56,7 @@ def _candidates(seen: RegionView) -> Iterator[Path]:
 
 def _told_to_controller(seen: RegionView) -> Path | None:
     """``--dir`` of its command line. The pid may be of another PID namespace: the line must speak of this region."""
-    words = _words(seen.controller_pid, "cmdline")
+    words = read_process_command(seen.controller_pid)
     is_it = any(CONTROLLER in word for word in words) and {seen.job_key, str(seen.path)} & set(words)
     if not is_it or "--dir" not in words[:-1]:
         return None
@@ -63,22 +64,13 @@ def _told_to_controller(seen: RegionView) -> Path | None:
 
 
 def _told_to_rank(pid: int) -> Path | None:
-    for word in _words(pid, "environ"):
-        if word.startswith("LAGOM_DIR=") and len(word) > len("LAGOM_DIR="):
-            return _absolute(pid, word.removeprefix("LAGOM_DIR="))
-    return None
-
-
-def _words(pid: int, file: str) -> list[str]:
-    try:
-        return (PROC / str(pid) / file).read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []
+    folder = read_process_environment(pid).get("LAGOM_DIR", "")
+    return _absolute(pid, folder) if folder else None
 
 
 def _absolute(pid: int, folder: str) -> Path | None:
     try:
-        return (PROC / str(pid) / "cwd").resolve(strict=True) / folder
+        return (environment.PROC / str(pid) / "cwd").resolve(strict=True) / folder
     except OSError:
         return Path(folder) if folder.startswith("/") else None
 
