@@ -67,15 +67,23 @@ def _read_process_words(pid: int, file: str) -> list[str]:
 def count_nodes_told(environ: Mapping[str, str]) -> int:
     """Number of nodes by the environment of a rank; 1 where it does not say. SLURM_NNODES is that of the allocation, in
     which a job may use one node: that of the step counts."""
-
-    def number(name: str) -> int:
-        value = environ.get(name, "")
-        return int(value) if value.isdecimal() and value.isascii() else 0
-
     for everywhere, here in RANK_COUNTS:
-        if number(everywhere) and number(here):
-            return -(-number(everywhere) // number(here))
-    return number("SLURM_STEP_NUM_NODES") or 1
+        if (ranks := _number(environ, everywhere)) and (of_node := _number(environ, here)):
+            return -(-ranks // of_node)
+    return _number(environ, "SLURM_STEP_NUM_NODES") or 1
+
+
+def count_ranks_told(environ: Mapping[str, str]) -> int:
+    """Number of ranks of the job by the environment of one of them; 0 where it does not say."""
+    for everywhere, here in RANK_COUNTS:
+        if (ranks := _number(environ, everywhere)) and _number(environ, here):
+            return ranks
+    return _number(environ, "SLURM_STEP_NUM_TASKS")
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    value = environ.get(name, "")
+    return int(value) if value.isdecimal() and value.isascii() else 0
 
 
 def describe_differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = None) -> list[str]:

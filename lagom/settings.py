@@ -168,6 +168,16 @@ SETTINGS = (
         "XDG_CACHE_HOME where that is set. `off`, or the empty word: nothing is kept and nothing is used.",
     ),
     Setting(
+        "LAGOM_NODES",
+        "word",
+        "off",
+        ("controller",),
+        "What is searched in a job that spans several nodes. `off`: nothing, because the slowest node sets the time of "
+        "an iteration, so that nodes that search by themselves slow each other and hardly see what helps; `lagom tune` "
+        "finds start settings for all of them. `alone`: each node searches its own communicators all the same.",
+        choices=("off", "alone"),
+    ),
+    Setting(
         "LAGOM_ATLAS",
         "word",
         "on",

@@ -324,7 +324,11 @@ _COMMANDS: dict[Verdict, Callable[[JobPlan, RunState], str]] = {
     "pinned": _compare_rules,
     "replayed": _compare_replayed,
     "nothing_to_tune": lambda plan, run: (
-        "lagom doctor" if plan.has_nccl else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
+        "lagom tune -- CMD"
+        if any("several_nodes" in comm.causes for comm in run.comms.values())
+        else "lagom doctor"
+        if plan.has_nccl
+        else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
     ),
 }
 
