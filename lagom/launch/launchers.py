@@ -164,7 +164,7 @@ class _Reader:
 
     def _read_script_words(self, words: list[str], chain: list[_Part]) -> list[str]:
         """The end of a chain; unless it is a script that no launcher has started and that is given a launcher, as
-        ``./with_modules.sh torchrun train.py``."""
+        ``./wrapper torchrun train.py``."""
         chain[-1].rest = words
         if all(part.launcher.starts is Starts.HERE for part in chain):
             for at, word in enumerate(words[:-1]):

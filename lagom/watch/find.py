@@ -15,7 +15,7 @@ from lagom.files import open_regular, own_file
 from lagom.journal import LOG_NAME, JobStart, find_log, find_own_logs
 from lagom.journal.reader import parse
 from lagom.journal.reader import read as journal_events
-from lagom.settings import read
+from lagom.settings import NODE_FOLDER, read
 from lagom.watch.build import readable_name
 from lagom.wire.peek import RegionView, peek_region
 
@@ -102,17 +102,23 @@ def _telling(folder: Path) -> Path:
     return folder
 
 
+def _own_log_in(folder: Path) -> Path | None:
+    """The log in a job's log folder; of a job that spans nodes the newest one of theirs."""
+    logs = [log for log in (folder / LOG_NAME,) if own_file(log) is not None]
+    return next(iter([*logs, *find_own_logs(folder, f"{NODE_FOLDER}*")]), None)
+
+
 def find_job(job: str) -> Named:
     """The job meant by a path or by its name, as ``watch`` shows it; raises :class:`UsageError` or
     :class:`JournalError` where there is none, or its log does not say where it runs."""
     path, beside = Path(job), Path(f"lagom-{job}")
-    if path.is_file() or (path / LOG_NAME).exists():
+    if path.is_file() or (path / LOG_NAME).exists() or _own_log_in(path):
         return Named(_telling(find_log(path).parent))
     running = [seen for seen in map(peek_region, regions()) if seen.processes or seen.controller_alive]
     for seen in running:
         if readable_name(seen.job_key) == readable_name(job):
             return Named(find_log_folder(seen), seen.path)
-    if own_file(beside / LOG_NAME) is not None:
-        return Named(_telling(beside))
+    if (log := _own_log_in(beside)) is not None:
+        return Named(_telling(log.parent))
     known = ", ".join(readable_name(seen.job_key) for seen in running) or "none is running here"
     raise UsageError(f"there is no job and no log folder '{job}'; jobs on this node: {known}.")

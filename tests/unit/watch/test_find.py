@@ -235,3 +235,11 @@ def test_another_users_log_that_names_our_region_is_not_believed(
     assert find.find_log_folder(seen) == log
     os.chown(log, 65534, 65534)
     assert find.find_log_folder(seen) is None
+
+
+def test_a_job_of_several_nodes_is_found_by_its_folder_and_by_its_name(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "lagom-42" / "node-a", tmp_path / "region")
+    for name in ("lagom-42", "42", "lagom-42/node-a"):
+        folder = find.find_job(name).folder
+        assert folder is not None
+        assert folder.absolute() == log
