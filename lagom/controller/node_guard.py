@@ -17,7 +17,7 @@ def leave_to_nccl(tuners: Collection[CommunicatorTuner], environ: Mapping[str, s
     """End the searches within this node if the job spans others. ``environ``: of one of its ranks."""
     nodes = _count_nodes(tuners, environ)
     if nodes > 1:
-        reason = f"the job spans {nodes} nodes; use `lagom tune`, or LAGOM_NODES=alone to search here"
+        reason = f"the job spans {nodes} nodes; use `lagom tune`, or set LAGOM_NODES=alone"
         for tuner in tuners:
             tuner.pass_through(reason, "several_nodes")
 

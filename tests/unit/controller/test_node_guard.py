@@ -63,7 +63,7 @@ def test_a_job_that_spans_nodes_is_not_searched(
     assert [index for index, *_ in events.passed] == passed
     assert all(tuners[index].phase == "stopped" for index in passed)
     for _, reason, cause in events.passed:
-        assert reason == "the job spans 2 nodes; use `lagom tune`, or LAGOM_NODES=alone to search here"
+        assert reason == "the job spans 2 nodes; use `lagom tune`, or set LAGOM_NODES=alone"
         assert cause == "several_nodes"
 
 
