@@ -24,6 +24,13 @@ class BadEnvironment(LagomError):
 KNOWN: Mapping[str, str] = {variable.name: variable.meaning for variable in VARIABLES}
 MAX_VALUE = 63
 GPUS = Path("/proc/driver/nvidia/gpus")
+PROC = Path("/proc")
+#: Of ranks: variables with the number of all and of those on this node. A launcher inside another one comes first.
+RANK_COUNTS = (
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS"),
+)
 
 
 def select_known(environ: Mapping[str, str]) -> dict[str, str]:
@@ -41,12 +48,42 @@ def fits(value: str) -> bool:
 def read_process_environment(pid: int) -> dict[str, str]:
     """The environment a process was started with; empty where it cannot be read. What a script sets in itself later
     (``os.environ`` in Python) is not in there."""
-    try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (entry.partition("=") for entry in raw.decode(errors="replace").split("\0"))
+    pairs = (entry.partition("=") for entry in _read_process_words(pid, "environ"))
     return {name: value for name, equals, value in pairs if equals}
+
+
+def read_process_command(pid: int) -> list[str]:
+    """Its command line, without empty words; empty where it cannot be read, or was cleared."""
+    return [word for word in _read_process_words(pid, "cmdline") if word]
+
+
+def _read_process_words(pid: int, file: str) -> list[str]:
+    try:
+        return (PROC / str(pid) / file).read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def count_nodes_told(environ: Mapping[str, str]) -> int:
+    """Number of nodes by the environment of a rank; 1 where it does not say. SLURM_NNODES is that of the allocation, in
+    which a job may use one node: that of the step counts."""
+    for everywhere, here in RANK_COUNTS:
+        if (ranks := _number(environ, everywhere)) and (of_node := _number(environ, here)):
+            return -(-ranks // of_node)
+    return _number(environ, "SLURM_STEP_NUM_NODES") or 1
+
+
+def count_ranks_told(environ: Mapping[str, str]) -> int:
+    """Number of ranks of the job by the environment of one of them; 0 where it does not say."""
+    for everywhere, here in RANK_COUNTS:
+        if (ranks := _number(environ, everywhere)) and _number(environ, here):
+            return ranks
+    return _number(environ, "SLURM_STEP_NUM_TASKS")
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    value = environ.get(name, "")
+    return int(value) if value.isdecimal() and value.isascii() else 0
 
 
 def describe_differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = None) -> list[str]:

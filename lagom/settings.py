@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -69,7 +70,8 @@ SETTINGS = (
         "./lagom-<job>",
         ("plugin", "controller", "launcher"),
         "Where the log goes: decisions.jsonl, controller.log, config.lagom, pins. Named in the first and last line "
-        "of the job.",
+        "of the job. Each node of a job that spans several has its own in it, `node-` with NCCL_HOSTID or the "
+        "host's name.",
     ),
     Setting(
         "LAGOM_JOB_ID",
@@ -168,6 +170,16 @@ SETTINGS = (
         "XDG_CACHE_HOME where that is set. `off`, or the empty word: nothing is kept and nothing is used.",
     ),
     Setting(
+        "LAGOM_NODES",
+        "word",
+        "off",
+        ("controller",),
+        "What is searched in a job that spans several nodes. `off`: nothing, because the slowest node sets the time of "
+        "an iteration, so that nodes that search by themselves slow each other and hardly see what helps; `lagom tune` "
+        "finds start settings for all of them. `alone`: each node searches its own communicators all the same.",
+        choices=("off", "alone"),
+    ),
+    Setting(
         "LAGOM_ATLAS",
         "word",
         "on",
@@ -228,6 +240,9 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 OF_TESTS = tuple(f"LAGOM_{word}" for word in ("TEST_", "ABI_", "AGREEMENT_", "FUZZ_", "MODEL_", "SANITIZE", "COMMIT"))
 
 
+NODE_FOLDER = "node-"
+
+
 def read(name: str, environ: Mapping[str, str] | None = None) -> str:
     """The value of a variable of the table in ``environ`` (default: this process's); raises :class:`SettingError`."""
     return BY_NAME[name].read(os.environ if environ is None else environ)
@@ -283,8 +298,18 @@ def log_folder(job: str, environ: Mapping[str, str] | None = None) -> Path:
     named = (os.environ if environ is None else environ).get("LAGOM_DIR", "")
     if named:
         return Path(named).absolute()
-    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in job)
-    return Path(f"lagom-{safe}").absolute()
+    return Path(f"lagom-{_safe_name(job)}").absolute()
+
+
+def node_folder(environ: Mapping[str, str]) -> str:
+    """The name of a node's own folder in the log folder of a job that spans nodes: by what NCCL tells machines apart
+    by."""
+    return f"{NODE_FOLDER}{_safe_name(environ.get('NCCL_HOSTID', '') or socket.gethostname())}"
+
+
+def _safe_name(text: str) -> str:
+    """With everything that does not belong in a file name replaced."""
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path | None:

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -42,12 +43,42 @@ static void make_absolute(const char *path, char out[PATH_MAX])
     memcpy(out, here, strlen(here) + 1);
 }
 
-static void append_host(char path[PATH_MAX])
+static unsigned long number_in(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value == NULL || !isdigit((unsigned char)value[0]) ? 0 : strtoul(value, NULL, 10);
+}
+
+/* As lagom.environment.count_nodes_told: the first communicator may be one within a node. */
+static bool launched_on_several_nodes(void)
+{
+    static const char *const counts[][2] = {
+        {"WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+        {"PMI_SIZE", "MPI_LOCALNRANKS"},
+    };
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        unsigned long ranks = number_in(counts[i][0]), of_node = number_in(counts[i][1]);
+        if (ranks != 0 && of_node != 0) {
+            return ranks > of_node;
+        }
+    }
+    return number_in("SLURM_STEP_NUM_NODES") > 1;
+}
+
+static const char node_folder[] = "/node-"; /* lagom.settings.node_folder */
+
+/* What NCCL tells machines apart by. */
+static void append_node(char path[PATH_MAX])
 {
     char host[HOST_NAME_MAX + 1] = "";
-    if (gethostname(host, sizeof(host) - 1) == 0 && strlen(path) + strlen(host) + 2 < PATH_MAX) {
-        strcat(path, "/");
-        append_job(path, PATH_MAX, host);
+    const char *node = getenv("NCCL_HOSTID");
+    if (node == NULL || node[0] == '\0') {
+        node = gethostname(host, sizeof(host) - 1) == 0 ? host : "";
+    }
+    if (node[0] != '\0' && strlen(path) + strlen(node) + sizeof(node_folder) < PATH_MAX) {
+        strcat(path, node_folder);
+        append_job(path, PATH_MAX, node);
     }
 }
 
@@ -62,8 +93,9 @@ void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_cr
     } else {
         append_time(path, sizeof(path), region_created_ns);
     }
-    if (several_nodes) {
-        append_host(path);
+    bool is_named_by_launcher = settings->launcher_tells && settings->folder[0] != '\0'; /* with the node in it */
+    if (!is_named_by_launcher && (several_nodes || launched_on_several_nodes())) {
+        append_node(path);
     }
     make_absolute(path, out);
 }

@@ -9,7 +9,8 @@
 #include "tuner_plugin/settings.h"
 
 /* LAGOM_DIR, else ./lagom-<LAGOM_JOB_ID>, else ./lagom-<when the region was made>: the same in every rank of a node.
- * Absolute. Over several nodes each has its own folder in it, named after the host: there may be one file system. */
+ * Absolute. Over several nodes each has its own folder in it, named after NCCL_HOSTID or the host: there may be one file
+ * system. ``several_nodes``: NCCL says so; the launcher's variables may, too. The folder of `lagom run` has that already. */
 void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, bool several_nodes,
                        char out[PATH_MAX]);
 

@@ -16,13 +16,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from lagom.environment import read_process_environment
+from lagom.environment import PROC, read_process_command, read_process_environment
 
 LIBC = ctypes.CDLL(None)
 PR_SET_CHILD_SUBREAPER = 36
-PROC = Path("/proc")
 JOB = "LAGOM_JOB_ID"
 #: What launchers set for each process that they start. SLURM_TASK_PID is of this task alone, where rank 0 has the
 #: SLURM_PROCID of the batch script.
@@ -86,7 +84,7 @@ class TrialProcesses:
         return found
 
     def _describe(self, pid: int, environ: Mapping[str, str]) -> TrialProcess:
-        words = _words(pid)
+        words = read_process_command(pid) or _name(pid)
         # What the launcher was given says nothing: a batch script has SLURM_PROCID=0, and so has every daemon of it.
         has_rank = any(environ.get(name) not in (None, self._environ.get(name)) for name in RANK_VARIABLES)
         is_controller = any(CONTROLLER in word for word in words)
@@ -158,11 +156,10 @@ def list_processes() -> Iterator[tuple[int, str, int]]:
                 yield int(name), state, int(parent)
 
 
-def _words(pid: int) -> list[str]:
-    """Its command line; of a process that has cleared it, its name."""
+def _name(pid: int) -> list[str]:
+    """Of a process that has cleared its command line."""
     try:
-        words = (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        return [word for word in words if word] or [(PROC / str(pid) / "comm").read_text(errors="replace").strip()]
+        return [(PROC / str(pid) / "comm").read_text(errors="replace").strip()]
     except OSError:
         return []
 

@@ -102,7 +102,7 @@ def bench(
     from lagom.bench.schedule import preview
     from lagom.bench.store import Store
 
-    check_job(command, metric)
+    check_job(command, metric, _say)
     request = Request(
         command=tuple(command),
         arms=parse_arms(arms or [DEFAULT_ARMS]),

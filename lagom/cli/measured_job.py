@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,14 +48,30 @@ def ask_for_direction(request: Request, say: Callable[[str], None]) -> None:
         say(ASKS_DIRECTION)
 
 
-def check_job(command: Sequence[str], metric: str) -> None:
-    """Raises :class:`UsageError` for a command that is not there and a metric that is no expression with one group."""
+def check_job(command: Sequence[str], metric: str, say: Callable[[str], None]) -> None:
+    """Raises :class:`UsageError` for a command that is not there or that starts the ranks of one node of several, and
+    for a metric that is no expression with one group."""
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
     if metric:
         from lagom.bench.metric import compile_metric
 
         compile_metric(metric)
+    _check_ranks(command, say)
+
+
+def _check_ranks(command: Sequence[str], say: Callable[[str], None]) -> None:
+    """Nodes that measure for themselves come to different settings, and NCCL needs the same ones on every rank."""
+    from lagom.launch.launchers import Ranks, read_command
+
+    started = read_command(command, os.environ)
+    instead = "give one command that starts the ranks of all nodes (srun, mpirun)"
+    if started.ranks is Ranks.SOME:
+        raise UsageError(
+            f"{started.why}, and each node would choose settings of its own; {instead}, or a job of one node."
+        )
+    if started.ranks is Ranks.UNCLEAR:
+        say(f"warning: {started.why}; if other nodes run ranks of this job, {instead}.")
 
 
 def show_tuned(plan: TunePlan, record: BenchRecord, result: TuneResult, *, as_json: bool) -> None:

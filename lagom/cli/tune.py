@@ -99,7 +99,7 @@ def tune(
         _say(_demo_limit(_seconds(budget)))
     if not command:
         raise UsageError("give the job's command after `--`, or --demo.")
-    check_job(command, metric)
+    check_job(command, metric, _say)
     request = Request(
         command=tuple(command), arms=(), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
         higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,

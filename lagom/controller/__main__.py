@@ -57,6 +57,7 @@ def _run(wanted: argparse.Namespace) -> None:
         headroom=headroom.parse(read("LAGOM_HEADROOM")),
         candidates=tuple(wanted.candidates),
         atlas=load_atlas(os.environ),
+        is_alone=read("LAGOM_NODES") == "alone",
         launcher=wanted.launcher,
         first_rank_seconds=wanted.grace,
     )

@@ -23,6 +23,7 @@ from lagom.controller.call_history_check import CallHistoryCheck
 from lagom.controller.config_writer import ConfigWriter
 from lagom.controller.counters import Counters
 from lagom.controller.event_log import EventLog, SearchEvent
+from lagom.controller.node_guard import leave_to_nccl
 from lagom.controller.options import Options
 from lagom.controller.pinned_rules import PinnedRules
 from lagom.controller.recorder import Recorder
@@ -60,6 +61,7 @@ class Controller:
         self._known: dict[int, ProcessView] = {}
         self._history_check = CallHistoryCheck()
         self._counters = Counters()
+        self._rank_environ: dict[str, str] = {}  # of the first rank that could be read
         self._environment: dict[str, str] = {}
         self._profiled = False
         self._looked_at = 0.0
@@ -100,6 +102,8 @@ class Controller:
         self._meet_processes()
         self.timeline.follow(self.region.processes())
         self._meet_communicators()
+        if not (self.options.is_alone or self.options.profile_iterations):
+            leave_to_nccl(self.tuners.values(), self._rank_environ)
         if not self._profiled:
             self._scheduler.look(self.tuners.values(), now)
         if (rules := self._pins.changed()) is not None:
@@ -118,7 +122,8 @@ class Controller:
             if known is None or known.pid != process.pid:
                 self._known[process.index] = process
                 first = not self._environment  # while it lives: /proc forgets with the process
-                self._environment = self._environment or select_known(read_process_environment(process.pid))
+                self._rank_environ = self._rank_environ or read_process_environment(process.pid)
+                self._environment = self._environment or select_known(self._rank_environ)
                 self.events.rank_joined(process, ranks.get(process.index), self._environment if first else {})
                 self._note_refused_config(process)
             elif process.remark and process.remark != known.remark:
@@ -141,6 +146,7 @@ class Controller:
             tuner.shut()
         self.tuners.clear()
         self._known.clear()
+        self._rank_environ = {}
         self._config.begin_anew()
 
     def _meet_communicators(self) -> None:

@@ -34,6 +34,7 @@ class Options:
     search_percent: float | None = None  # of its iterations so far: what each search may have lost
     candidates: tuple[Path, ...] = ()  # saved configs whose assignments are tried first
     atlas: Atlas = field(default_factory=Atlas)  # what searches of other jobs found
+    is_alone: bool = False  # search within this node even if the job spans others
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back
     first_rank_seconds: float = 60.0
 

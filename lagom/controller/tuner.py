@@ -24,7 +24,7 @@ from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.pinning import Pinning
 from lagom.controller.timeline_control import TimelineControl
 from lagom.controller.tuner_state import TunerState
-from lagom.journal import PhaseName
+from lagom.journal import Cause, PhaseName
 from lagom.wire.plan import Rule
 from lagom.wire.region import Region
 from lagom.wire.views import CommunicatorView
@@ -43,6 +43,7 @@ class CommunicatorTuner:
     ) -> None:
         self.state = TunerState(region, view, options, events, timeline, learn=Learning)
         self._phase: TunerPhase = Joining(self.state)
+        self._may_pin = False  # although it is passed through
         self._told = ("", "", "")
         self._tell_phase()
 
@@ -76,14 +77,27 @@ class CommunicatorTuner:
 
         A running search ends; its open lease is replaced by the pinned plan, or ends by itself.
         """
-        if rules == self.state.rules or self._phase.why == "passthrough":
+        if rules == self.state.rules or (self._phase.why == "passthrough" and not self._may_pin):
             return
         self.state.rules = rules
+        if self._phase.why == "passthrough":
+            self._enter(Joining(self.state))
+            return
         if self._phase.reads_rules:
             return
         self._phase.leave("rules were pinned by hand")
         self.state.best = self.state.known = self.state.learned = None
         self._enter(Pinning(self.state))
+
+    def pass_through(self, reason: str, cause: Cause) -> None:
+        """Search here no more, nor begin to. What is in force stays, and rules may still be pinned by hand."""
+        is_searched = self._phase.is_early or self._phase.may_search
+        if not is_searched or self.state.rules or self.view.node_count != 1:
+            return
+        self._phase.leave(reason)
+        self.state.events.passthrough(reason, self.view, cause=cause)
+        self._may_pin = True
+        self._enter(Stopped(self.state, "passthrough"))
 
     # -- the way
 

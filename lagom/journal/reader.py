@@ -21,6 +21,7 @@ from lagom.files import open_regular, own_file
 from lagom.journal.schema import EVENT, SCHEMA, Base
 from lagom.journal.writer import LOG_NAME
 from lagom.records import printable
+from lagom.settings import NODE_FOLDER
 
 FOLLOW_SECONDS = 0.2
 
@@ -159,6 +160,8 @@ def find_log(path: Path | str | None = None) -> Path:
         return _newest_log(Path())
     path = Path(path)
     log = path / LOG_NAME if path.is_dir() else path
+    if path.is_dir() and not log.is_file():
+        log = next(iter(find_own_logs(path, f"{NODE_FOLDER}*")), log)  # of a job that spans nodes, the newest of them
     if not log.is_file():
         raise JournalError(f"there is no log at {log}; name a log folder (lagom-<job>) or a {LOG_NAME} file.")
     return log
@@ -176,9 +179,11 @@ def find_written(path: Path | str | None = None) -> Path:
 
 
 def find_own_logs(here: Path, folders: str = "lagom-*") -> list[Path]:
-    """The logs in folders below ``here``, newest first: regular files that nobody but this user could have written.
-    Links to nothing, FIFOs and logs of other users are passed over, as is what goes away meanwhile."""
-    ours = {log: status.st_mtime for log in here.glob(f"{folders}/{LOG_NAME}") if (status := own_file(log)) is not None}
+    """The logs in folders below ``here``, and one folder deeper those of a job's nodes, newest first: regular files
+    that nobody but this user could have written. Links to nothing, FIFOs and logs of other users are passed over, as is
+    what goes away meanwhile."""
+    logs = [*here.glob(f"{folders}/{LOG_NAME}"), *here.glob(f"{folders}/{NODE_FOLDER}*/{LOG_NAME}")]
+    ours = {log: status.st_mtime for log in logs if (status := own_file(log)) is not None}
     return sorted(ours, key=lambda log: ours[log], reverse=True)
 
 

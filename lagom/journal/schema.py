@@ -32,7 +32,7 @@ Level = Literal["info", "notice", "warning"]
 #: Why something is not tuned, as far as a reader decides by it; empty: any other reason.
 #: ``config_refused``: the saved config is for another job, NCCL or GPU. ``other_program``: it fits, and the job makes
 #: other calls. ``not_agreed``: no rank, or not every rank, put it in force. ``several_nodes``: the communicator spans
-#: them. ``no_rank``: none registered. ``controller_died``: the last agreed plan stays in force.
+#: them, or its job does. ``no_rank``: none registered. ``controller_died``: the last agreed plan stays in force.
 Cause = Literal["", "config_refused", "other_program", "not_agreed", "several_nodes", "no_rank", "controller_died"]
 
 

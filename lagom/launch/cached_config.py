@@ -18,7 +18,7 @@ from lagom.environment import find_gpu, with_conf_files
 from lagom.errors import LagomError
 from lagom.journal import RunState, Verdict, refusal_of, verdict_of
 from lagom.launch.job_plan import local_rank
-from lagom.launch.launchers import starts_every_rank
+from lagom.launch.launchers import Ranks, read_command, starts_every_rank
 from lagom.launch.status_text import ROOM, paste, shorten
 from lagom.settings import cache_folder, is_simulated
 from lagom.wire.config_refusal import ConfigRefusal
@@ -77,11 +77,12 @@ def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: 
         if unfinished is not None:
             remarks = (*remarks, "an interrupted search of this job is continued: what it had found is tried first")
         return CacheUse(command, before, unfinished=unfinished, is_kept=True, remarks=remarks)
-    if starts_every_rank(command, environ):
+    started = read_command(command, environ)
+    if started.ranks is Ranks.EVERY:
         return CacheUse(command, before, config, is_kept=True, remarks=remarks)
     named = (
-        f"tuned before: lagom run --config {paste(config.path)} -- CMD; nothing is set, because every rank must have "
-        "the same settings"
+        f"tuned before: lagom run --config {paste(config.path)} -- CMD; nothing is set: "
+        f"{started.why}, and every rank must have the same settings"
     )
     return CacheUse(command, before, is_kept=True, remarks=(*remarks, named))
 

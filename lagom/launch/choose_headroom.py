@@ -6,14 +6,15 @@ Stock's number must be known before the job starts, because nothing in a job wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from lagom import journal
-from lagom.environment import conf_settings, find_gpu, select_known
+from lagom.environment import conf_settings, count_nodes_told, find_gpu, select_known
 from lagom.errors import JournalError
 from lagom.headroom import MOST_CHANNELS, USUAL_THREADS, Headroom, NoHeadroom, parse
 from lagom.journal import RunState
+from lagom.launch.launchers import spans_nodes
 from lagom.start import CHANNELS
 
 #: The user's own word on how many channels there are; with one of these there is nothing left to raise.
@@ -34,29 +35,10 @@ def refuse_headroom(environ: Mapping[str, str], command: list[str]) -> None:
                 else "moves the sizes NCCL uses channels from"
             )
             raise NoHeadroom(f"{name}={value} is {why}, and wins; unset it to use head-room.")
-    if _several_nodes(environ, command):
+    if count_nodes_told(environ) > 1 or spans_nodes(command, environ):
         raise NoHeadroom(
             "the job runs on several nodes, where stock's channels are another matter; head-room is for one node."
         )
-
-
-def _several_nodes(environ: Mapping[str, str], command: list[str]) -> bool:
-    for name in ("SLURM_NNODES", "SLURM_STEP_NUM_NODES", "OMPI_MCA_orte_num_nodes"):
-        if environ.get(name, "").isdecimal() and int(environ[name]) > 1:
-            return True
-    world, local = environ.get("WORLD_SIZE", ""), environ.get("LOCAL_WORLD_SIZE", "")
-    if world.isdecimal() and local.isdecimal() and int(world) > int(local):
-        return True
-    return torchrun_nodes(command) not in ("", "1", "1:1")
-
-
-def torchrun_nodes(command: Sequence[str]) -> str:
-    """The value of ``--nnodes`` in a command line; empty if it is not given."""
-    for place, word in enumerate(command):
-        name, _, value = word.partition("=")
-        if name.replace("_", "-") == "--nnodes":
-            return value or (command[place + 1] if place + 1 < len(command) else "")
-    return ""
 
 
 def headroom_of_config(asked: str, room: Headroom, config: Path | None) -> Headroom:

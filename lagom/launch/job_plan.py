@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lagom.environment import conf_settings
+from lagom.environment import conf_settings, count_nodes_told
 from lagom.errors import UsageError
-from lagom.settings import config_named, interpreter, log_folder, new_job_id, read, unknown_variables
+from lagom.settings import config_named, interpreter, log_folder, new_job_id, node_folder, read, unknown_variables
 
 TUNER = "NCCL_TUNER_PLUGIN"
 PROFILER = "NCCL_PROFILER_PLUGIN"
@@ -124,7 +124,7 @@ def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) 
     rank = local_rank(environ)
     job = name_job(environ, rank)
     asked = {"LAGOM_DIR": str(job_options.directory)} if job_options.directory else environ
-    folder = log_folder(job, asked)
+    folder = _with_node(log_folder(job, asked), environ, is_named=bool(asked.get("LAGOM_DIR")))
     config = job_options.config or config_named(environ)
     mode = choose_mode(job_options, environ, config)
     may_start = environ.get("LAGOM_CONTROLLER") != "none"
@@ -157,6 +157,13 @@ def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) 
     )
     plan.check()
     return plan
+
+
+def _with_node(folder: Path, environ: Mapping[str, str], *, is_named: bool) -> Path:
+    """The node's own below it, where that of several nodes may be the same on a shared file system; as in ``folder.c``.
+    ``is_named``: by the user, or by a benchmark that will look for the log there."""
+    may_share = count_nodes_told(environ) > 1 or (environ.get("NCCL_HOSTID") and not is_named)
+    return folder / node_folder(environ) if may_share else folder
 
 
 def name_job(environ: Mapping[str, str], rank: int | None) -> str:

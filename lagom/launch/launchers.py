@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a job's launcher starts every rank from here, as far as its command and environment say.
+"""What a job's command says about its ranks: which of them it starts, and whether this environment reaches them.
 
 Start settings reach the ranks that inherit the environment of this process, and NCCL needs most of them to be the same
 on every rank without checking that. So in doubt the answer is no: then a cached config is only named.
@@ -9,93 +9,385 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 
+from lagom.environment import count_nodes_told
 from lagom.launch.job_plan import local_rank
+from lagom.launch.launcher_table import BY_NAME, DIFFERING_VARIABLES, NODE_VARIABLES, Launcher, Starts
 
-#: Number of nodes or ranks; more than one of these, or what is no number, may be a job of several starts.
-SEVERAL = (
-    "WORLD_SIZE", "PET_NNODES", "NNODES", "NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES",
-    "OMPI_MCA_orte_num_nodes",
-)  # fmt: skip
-ONE = ("", "1", "1:1")
-#: These start ranks elsewhere, with an environment of their own choice.
-REMOTE = {"srun", "jsrun", "aprun", "ibrun", "pdsh", "clush", "ssh", "horovodrun", "ray"}
-MPI = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun"}
-#: Variables in which a batch system or the user passes the hosts to mpirun, so that the command does not show them.
-HOSTS_OF_MPI = ("PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile",
-                "OMPI_MCA_rmaps_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE")  # fmt: skip
-HOSTS = {"-H", "-f", "-host", "-hosts", "-hostfile", "-machinefile", "-configfile", "--host", "--hosts", "--hostfile",
-         "--machinefile", "--default-hostfile", "--include", "--app"}  # fmt: skip
-#: As argparse takes them, which is satisfied with the beginning of a name.
-NODES = re.compile(r"--(nn|num-n|num-mach)[a-z-]*")
-DEEPSPEED_HOSTS = Path("/job/hostfile")  # read unasked
+UNKNOWN = 0  # number of nodes
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`")  # innermost first
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-(\w*))?\})")
+#: Of a script that starts ranks itself, or tells its framework: PyTorch Lightning's, also by Hydra.
+SCRIPT_NODES = re.compile(r"(?:--|\+)?[\w.]*\.(?:num_nodes|nnodes)")
+BARE_SCRIPT_NODES = re.compile(r"--(?:num[_-]nodes|nnodes)")
+THIS_HOST = {"localhost", "127.0.0.1", "::1", ""}
+
+
+class Ranks(IntEnum):
+    """Which ranks a command starts; where several apply, the largest."""
+
+    EVERY = 0  # all of the job, with the environment of this process
+    UNCLEAR = 1
+    AWAY = 2  # by a launcher that may start them elsewhere, or without this environment
+    SOME = 3  # those of one node of several
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a command starts. ``nodes``: as far as it says, 0 = that cannot be read; ``why``: a clause, where it is not
+    every rank."""
+
+    ranks: Ranks = Ranks.EVERY
+    nodes: int = 1
+    why: str = ""
+
+
+def read_command(command: Sequence[str], environ: Mapping[str, str]) -> Started:
+    """Which ranks the command starts, in that environment."""
+    if local_rank(environ) is not None:
+        return Started(Ranks.SOME, count_nodes_told(environ), "a launcher around it starts one process for each rank")
+    reader = _Reader()
+    reader.read(list(command))
+    variables = {**environ, **reader.variables}
+    found = [_judge(chain, variables) for chain in reader.chains]
+    return _worst([*found, *_judge_variables(variables)])
 
 
 def starts_every_rank(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether this launcher starts all ranks of the job."""
-    if local_rank(environ) is not None or any(environ.get(name, "") not in ONE for name in SEVERAL):
-        return False
-    words = list(_words(command))
-    if any(count not in ONE for count in _node_counts(words)):
-        return False
-    programs = {Path(word).name for word in words}
-    return not any(programs & launchers and elsewhere(words, environ) for launchers, elsewhere in _ELSEWHERE)
+    """Whether this launcher is sure to start all ranks of the job, with this environment."""
+    return read_command(command, environ).ranks is Ranks.EVERY
 
 
-def _words(command: Sequence[str]) -> Iterator[str]:
-    """Those of scripts in a word, too: ``bash -c "torchrun --nnodes 2 train.py"``."""
-    for word in command:
-        if any(map(str.isspace, word)):
-            try:
-                yield from shlex.split(word)
-            except ValueError:
-                yield from word.split()
+def spans_nodes(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether the job has several nodes, or may have by a number that cannot be read."""
+    inside = {name: value for name, value in environ.items() if name != "WORLD_SIZE"}  # of ranks, not of nodes
+    return read_command(command, inside).nodes != 1
+
+
+def words_that_stay(command: Sequence[str]) -> list[str]:
+    """The words that are the same at each start of a job: without ports, addresses, rendezvous ids and log folders of
+    the launchers."""
+    return _Reader().read(list(command))
+
+
+def log_folders(command: Sequence[str]) -> list[Path]:
+    """Folders in which a launcher keeps what the ranks print."""
+    reader = _Reader()
+    reader.read(list(command))
+    parts = {id(part): part for chain in reader.chains for part in chain}.values()
+    return [Path(value) for part in parts for name, value in part.options if name in part.launcher.logs]
+
+
+# -- reading the words
+
+
+@dataclass(slots=True)
+class _Part:
+    """One launcher or wrapper with its own options. ``rest``: what follows these. ``is_doubtful``: an option that is
+    not in the table was followed by a word that may be its value, so ``rest`` may begin too early."""
+
+    launcher: Launcher
+    name: str
+    options: list[tuple[str, str]] = field(default_factory=list)
+    rest: Sequence[str] = ()
+    is_doubtful: bool = False
+
+    def last(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """The last one of these options, which wins: with its value."""
+        return next((option for option in reversed(self.options) if option[0] in names), None)
+
+
+class _Reader:
+    """Goes through a command from wrapper to wrapper, also into the text of ``bash -c``. ``chains``: of each simple
+    command in it the launchers, from the outermost to the program."""
+
+    def __init__(self) -> None:
+        self.chains: list[list[_Part]] = []
+        self.variables: dict[str, str] = {}
+
+    def read(self, words: list[str], before: Sequence[_Part] = ()) -> list[str]:
+        """Read a simple command; returns its words without those that differ at each start."""
+        at = 0
+        stay: list[str] = []
+        while at < len(words) and self._assigns(words[at], stay):
+            at += 1
+        if at == len(words):
+            return stay
+        name = re.sub(r"^(python|pypy)[\d.]+$", r"\1", Path(words[at]).name)
+        part = _Part(BY_NAME.get(name, Launcher(names=(), runs_script=True)), name)
+        chain = [*before, part]
+        stay.append(words[at])
+        if name == "eval":
+            return [*stay, self._read_script(" ".join(words[at + 1 :]), chain)]
+        if not part.launcher.names:
+            return stay + self._read_script_words(words[at + 1 :], chain)
+        return self._read_options(words[at + 1 :], chain, stay)
+
+    def _read_options(self, words: list[str], chain: list[_Part], stay: list[str]) -> list[str]:
+        part, launcher = chain[-1], chain[-1].launcher
+        at = operands = 0
+        while at < len(words):
+            word = words[at]
+            if word == "--":
+                stay.append(word)
+                at += 1
+                break
+            if word.startswith("-"):
+                name, value, width = _read_option(part, words, at)
+                part.options.append((name, value))
+                if name in launcher.scripts:
+                    return [*stay, word, self._read_script(value, chain), *words[at + width :]]
+                if name in launcher.modules:
+                    return [*stay, word, *self.read([value, *words[at + width :]], chain)]
+                stay += [] if name in launcher.differing else words[at : at + width]
+                at += width
+                continue
+            if not (launcher.assigns and self._assigns(word, stay)):
+                operands += word not in launcher.verbs
+                if operands > launcher.operands:
+                    break
+                stay.append(word)
+            at += 1
+        return stay + self._read_command(words[at:], chain)
+
+    def _read_command(self, words: list[str], chain: list[_Part]) -> list[str]:
+        """What follows a launcher's own options."""
+        if chain[-1].launcher.runs_script or not words:
+            return self._read_script_words(words, chain)
+        chain[-1].rest = words
+        return self.read(words, chain)
+
+    def _read_script_words(self, words: list[str], chain: list[_Part]) -> list[str]:
+        """The end of a chain; unless it is a script that no launcher has started and that is given a launcher, as
+        ``./wrapper torchrun train.py``."""
+        chain[-1].rest = words
+        if all(part.launcher.starts is Starts.HERE for part in chain):
+            for at, word in enumerate(words[:-1]):
+                launcher = BY_NAME.get(Path(word).name)
+                is_value = at > 0 and words[at - 1].startswith("-")
+                if launcher is not None and launcher.starts is not Starts.HERE and not is_value:
+                    return words[:at] + self.read(words[at:], chain)
+        self.chains.append(chain)
+        return words
+
+    def _assigns(self, word: str, stay: list[str]) -> bool:
+        if (found := ASSIGNMENT.fullmatch(word)) is None:
+            return False
+        self.variables[found[1]] = found[2]
+        if found[1] not in DIFFERING_VARIABLES:
+            stay.append(word)
+        return True
+
+    def _read_script(self, text: str, chain: list[_Part]) -> str:
+        return " ; ".join(" ".join(self.read(words, chain)) for words in _simple_commands(text))
+
+
+def _read_option(part: _Part, words: list[str], at: int) -> tuple[str, str, int]:
+    """(name as in the table, value, number of words) of the option at that place."""
+    launcher, word = part.launcher, words[at]
+    name, equals, value = word.partition("=")
+    name = _full_name(launcher, name.replace("_", "-") if name.startswith("--") else name)
+    following = words[at + 1] if at + 1 < len(words) else ""
+    if equals:  # sudo -E passes everything, sudo --preserve-env=A does not
+        return f"{name}=" if name in launcher.passing else name, value, 1
+    if name in launcher.pairs:
+        return name, following, 3
+    if name in _with_value(launcher):
+        return name, following, 2
+    if name.startswith("--") or launcher.long_dash or name in launcher.flags:
+        is_known = name in (*launcher.flags, *launcher.passing, *launcher.clearing)
+        part.is_doubtful |= not is_known and not following.startswith("-")
+        return name, "", 1
+    return _read_letters(part, name, following)
+
+
+def _read_letters(part: _Part, name: str, following: str) -> tuple[str, str, int]:
+    """Options of one letter: with the value attached, as in ``srun -N2``, or several in one word, as in ``bash -lc``,
+    ``sudo -nE`` and ``env -i``."""
+    takes_value = _with_value(part.launcher)
+    if name[:2] in takes_value:
+        return name[:2], name[2:], 1
+    letters = [f"-{letter}" for letter in name[1:]]
+    part.options += [(letter, "") for letter in letters]
+    if letters and letters[-1] in takes_value:
+        return letters[-1], following, 2
+    return name, "", 1
+
+
+def _with_value(launcher: Launcher) -> tuple[str, ...]:
+    """All options that take one."""
+    return (
+        *launcher.values, *launcher.nodes, *launcher.hosts, *launcher.host_files, *launcher.variables,
+        *launcher.scripts, *launcher.modules, *launcher.differing, *filter(None, (launcher.nodes_file,)),
+    )  # fmt: skip
+
+
+def _full_name(launcher: Launcher, name: str) -> str:
+    """Options may be shortened as long as it is clear which is meant: ``--nnode``."""
+    if not name.startswith("--") or len(name) < len("--nn"):
+        return name
+    known = {*_with_value(launcher), *launcher.flags, *launcher.passing, *launcher.clearing, *launcher.each_node}
+    longer = [one for one in known if one.startswith(name)]
+    return longer[0] if name not in known and len(longer) == 1 else name
+
+
+def _simple_commands(text: str) -> Iterator[list[str]]:
+    """Of a shell's text: without redirections; what a command in it would print is ``$_``, which nobody knows."""
+    text = re.sub(r"(?<=\s)\d+(?=[<>])", "", text.replace("\\\n", " ").replace("\n", " ; "))
+    found = 1
+    while found:
+        text, found = SUBSTITUTION.subn("$_", text)
+    split = shlex.shlex(text, posix=True, punctuation_chars=True)
+    split.whitespace_split, split.commenters = True, ""
+    try:
+        words = list(split)
+    except ValueError:
+        words = text.split()
+    simple: list[str] = []
+    skips = False
+    for word in [*words, ";"]:
+        if skips or (set(word) & set("<>") and set(word) <= set("<>&|")):
+            skips = not skips
+        elif word and set(word) <= set(";|&()"):
+            if simple:
+                yield simple
+            simple = []
         else:
-            yield word
+            simple.append(word)
 
 
-def _values(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Options with their values: ``--a=b`` and ``--a b``."""
+# -- what they mean
+
+
+def _judge(chain: Sequence[_Part], variables: Mapping[str, str]) -> Started:
+    """``variables``: of the environment and of the command."""
+    found = [Started()]
+    is_everywhere = False  # a launcher in front starts what follows on every node
+    for part in chain:
+        found.append(_judge_environment(part))
+        found.append(_judge_nodes(part, variables, is_everywhere=is_everywhere))
+        is_everywhere |= part.launcher.starts in (Starts.AWAY, Starts.HOSTS)
+    has_launcher = any(part.launcher.starts is not Starts.HERE for part in chain)
+    found.append(_judge_script(chain[-1].rest, has_launcher=has_launcher))
+    return _worst(found)
+
+
+def _worst(found: Sequence[Started]) -> Started:
+    """Where the fewest ranks are surely started, and the first number of nodes that is not one."""
+    worst = max(found, key=lambda one: one.ranks, default=Started())
+    nodes = worst.nodes if worst.nodes != 1 else next((one.nodes for one in found if one.nodes != 1), 1)
+    return replace(worst, nodes=nodes)
+
+
+def _judge_environment(part: _Part) -> Started:
+    launcher, names = part.launcher, {name for name, _ in part.options}
+    if hit := names & set(launcher.clearing):
+        return Started(Ranks.AWAY, why=f"{part.name} {min(hit)} does not pass this environment")
+    if launcher.passes or names & set(launcher.passing):
+        return Started()
+    only = "only with " if launcher.passing else "but what is named by "
+    options = " or ".join(launcher.passing or launcher.variables)
+    return Started(Ranks.AWAY, why=f"{part.name} does not pass this environment, {only}{options}")
+
+
+def _judge_nodes(part: _Part, variables: Mapping[str, str], *, is_everywhere: bool) -> Started:
+    launcher = part.launcher
+    said, count = _node_count(part, variables)
+    if launcher.starts is Starts.AWAY:
+        return Started(Ranks.AWAY, count, f"{part.name} may start ranks elsewhere, in another environment")
+    if count == UNKNOWN:
+        return Started(Ranks.UNCLEAR, UNKNOWN, f"{said} does not say whether there is one node")
+    if count > 1:
+        is_node = launcher.starts is Starts.NODE or part.last(launcher.each_node) is not None
+        if is_node and not is_everywhere:
+            return Started(Ranks.SOME, count, f"{said} starts the ranks of one node of {count}")
+        return Started(Ranks.AWAY, count, f"{said} starts ranks on other nodes")
+    if said := _other_hosts(part, variables):
+        return Started(Ranks.AWAY, UNKNOWN, f"{said} may start ranks on other nodes")
+    if part.is_doubtful and any(_names_nodes(launcher, word) for word in part.rest):
+        return Started(Ranks.UNCLEAR, UNKNOWN, f"{part.name} has an option that Lagom does not know")
+    return Started()
+
+
+def _names_nodes(launcher: Launcher, word: str) -> bool:
+    name = word.partition("=")[0].replace("_", "-")
+    return name in (*launcher.nodes, *launcher.hosts, *launcher.host_files)
+
+
+def _node_count(part: _Part, variables: Mapping[str, str]) -> tuple[str, int]:
+    """(where it is said, number of nodes): by an option, else a variable, else a file."""
+    launcher = part.launcher
+    if option := part.last(launcher.nodes):
+        return f"{part.name} {option[0]} {option[1]}", count_nodes(option[1], variables)
+    for name in launcher.nodes_in:
+        if variables.get(name):
+            return f"{part.name} with {name}={variables[name]}", count_nodes(variables[name], variables)
+    if launcher.nodes_file:
+        return f"{part.name}'s config file", _count_in_file(part.last((launcher.nodes_file,)), variables)
+    return part.name, 1
+
+
+def count_nodes(text: str, variables: Mapping[str, str]) -> int:
+    """Of ``2``, ``2:4``, ``$NNODES``, ``["a", "b"]``; 0 where it may be one or several."""
+
+    def value(found: re.Match[str]) -> str:
+        return variables.get(found[1] or found[2], "") or found[3] or found[0]
+
+    text = VARIABLE.sub(value, text)
+    if text.startswith("["):
+        return text.count(",") + 1
+    least, _, most = text.partition(":")
+    counts = [int(each) if each.isdecimal() and each.isascii() else UNKNOWN for each in (least, most or least)]
+    return counts[0] if counts[0] > 1 or counts == [1, 1] else UNKNOWN
+
+
+def _count_in_file(option: tuple[str, str] | None, variables: Mapping[str, str]) -> int:
+    """Of accelerate's config file, the user's default one if none is named."""
+    caches = variables.get("HF_HOME") or Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    file = Path(option[1]) if option else Path(caches) / "accelerate" / "default_config.yaml"
+    try:
+        found = re.search(r"^num_machines:\s*(\d+)", file.read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return UNKNOWN if option else 1
+    return int(found[1]) if found else 1
+
+
+def _other_hosts(part: _Part, variables: Mapping[str, str]) -> str:
+    """What names them; empty if nothing does."""
+    launcher = part.launcher
+    for name, value in part.options:
+        if name in launcher.host_files or (name in launcher.hosts and not _hosts_in(value) <= THIS_HOST):
+            return f"{part.name} {name} {value}"
+    if launcher.host_file and Path(launcher.host_file).exists() and not part.last(launcher.hosts):
+        return f"{part.name} with {launcher.host_file}"
+    if launcher.long_dash and ":" in part.rest:  # mpirun -np 1 a : -np 1 -H node b
+        return f"{part.name} with several commands"
+    return next((f"{part.name} with {name}" for name in launcher.host_variables if variables.get(name)), "")
+
+
+def _hosts_in(value: str) -> set[str]:
+    """Of ``a:8,b:8``, and of deepspeed's ``a:0,1@b:0``, where a number alone is a GPU."""
+    return {host.partition(":")[0] for host in re.split("[,@]", value) if not host.isdecimal()}
+
+
+def _judge_script(words: Sequence[str], *, has_launcher: bool) -> Started:
+    """What a script is told, which may start ranks itself. ``has_launcher``: one has started it, so that what is named
+    like a number of nodes may be that of a graph."""
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name.startswith("-"):
-            yield name.replace("_", "-"), value if equals else next(iter(words[place + 1 : place + 2]), "")
+        value = value if equals else next(iter(words[place + 1 : place + 2]), "")
+        is_told = SCRIPT_NODES.fullmatch(name) or (not has_launcher and BARE_SCRIPT_NODES.fullmatch(name))
+        if is_told and (count := count_nodes(value, {})) != 1:
+            return Started(Ranks.UNCLEAR, count, f"the job is told {name} {value}")
+    return Started()
 
 
-def _node_counts(words: Sequence[str]) -> Iterator[str]:
-    """``--nnodes`` of torchrun, ``--num_machines`` of accelerate, ``--num_nodes`` of deepspeed; and what a script sets
-    for itself, ``NNODES=2 torchrun ...``."""
-    yield from (value for name, value in _values(words) if NODES.fullmatch(name))
-    for name, _, value in (word.partition("=") for word in words):
-        if name in SEVERAL:
-            yield value
-
-
-def _names_hosts(words: Sequence[str]) -> bool:
-    return any(name in HOSTS for name, _ in _values(words))
-
-
-def _accelerate_may_use_several(words: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Its config file says how many machines there are, where the command does not."""
-    options = dict(_values(words))
-    if "--num-machines" in options:
-        return False  # looked at already
-    caches = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
-    named = options.get("--config-file", "")
-    file = Path(named) if named else Path(caches) / "accelerate" / "default_config.yaml"
-    try:
-        count = re.search(r"^num_machines:\s*(\d+)", file.read_text(errors="replace"), re.MULTILINE)
-    except OSError:
-        return bool(named)
-    return count is not None and count[1] != "1"
-
-
-#: Launchers, and whether they may start ranks elsewhere, by the words of the command and the environment.
-_ELSEWHERE: tuple[tuple[set[str], Callable[[Sequence[str], Mapping[str, str]], bool]], ...] = (
-    (REMOTE, lambda words, environ: True),
-    (MPI, lambda words, environ: _names_hosts(words) or any(map(environ.get, HOSTS_OF_MPI))),
-    ({"deepspeed"}, lambda words, environ: _names_hosts(words) or DEEPSPEED_HOSTS.exists()),
-    ({"accelerate"}, _accelerate_may_use_several),
-)
+def _judge_variables(variables: Mapping[str, str]) -> Iterator[Started]:
+    for name in NODE_VARIABLES:
+        if variables.get(name) and (count := count_nodes(variables[name], variables)) != 1:
+            yield Started(Ranks.UNCLEAR, count, f"{name}={variables[name]} may be a job of several nodes")

@@ -27,6 +27,7 @@ from lagom.journal import (
 )
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.launch.job_plan import JobPlan
+from lagom.launch.launchers import log_folders
 
 COLUMNS = 100
 PREFIX = "lagom: "
@@ -34,8 +35,6 @@ ROOM = COLUMNS - len(PREFIX)
 CHOOSES = "NCCL chooses"
 #: Exit codes of a job that ended well, or that a signal from outside ended: hang-up, Ctrl-C, SIGTERM.
 NO_FAILURE = (0, 128 + signal.SIGHUP, 128 + signal.SIGINT, 128 + signal.SIGTERM)
-#: torchrun's, by either name.
-LOG_DIR_OPTIONS = ("--log-dir", "--log_dir")
 
 
 # -- the first line
@@ -296,9 +295,9 @@ def _next(plan: JobPlan, run: RunState) -> str:
 def find_attempt(command: Sequence[str]) -> Path | None:
     """The folder of what torchrun's ranks said at the last attempt, one below it for each rank; None where it keeps
     none: without --log-dir, or without --redirects and --tee the files stay empty."""
-    words = " ".join(command).replace("=", " ").split()
-    folders = [Path(words[at + 1]) for at, word in enumerate(words[:-1]) if word in LOG_DIR_OPTIONS]
-    said = [file for folder in folders for file in folder.glob("*/attempt_*/*/std*.log") if file.stat().st_size]
+    said = [
+        file for folder in log_folders(command) for file in folder.glob("*/attempt_*/*/std*.log") if file.stat().st_size
+    ]
     newest = max(said, key=lambda file: file.stat().st_mtime, default=None)
     return None if newest is None else newest.parents[1]
 
@@ -326,7 +325,11 @@ _COMMANDS: dict[Verdict, Callable[[JobPlan, RunState], str]] = {
     "pinned": _compare_rules,
     "replayed": _compare_replayed,
     "nothing_to_tune": lambda plan, run: (
-        "lagom doctor" if plan.has_nccl else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
+        "lagom tune -- CMD"
+        if any("several_nodes" in comm.causes for comm in run.comms.values())
+        else "lagom doctor"
+        if plan.has_nccl
+        else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
     ),
 }
 

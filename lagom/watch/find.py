@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom import environment
+from lagom.environment import read_process_command, read_process_environment
 from lagom.errors import JournalError, UsageError
 from lagom.files import open_regular, own_file
 from lagom.journal import LOG_NAME, JobStart, find_log, find_own_logs
 from lagom.journal.reader import parse
 from lagom.journal.reader import read as journal_events
-from lagom.settings import read
+from lagom.settings import NODE_FOLDER, read
 from lagom.watch.build import readable_name
 from lagom.wire.peek import RegionView, peek_region
 
-PROC = Path("/proc")
 CONTROLLER = "lagom.controller"
 
 
@@ -55,7 +56,7 @@ def _candidates(seen: RegionView) -> Iterator[Path]:
 
 def _told_to_controller(seen: RegionView) -> Path | None:
     """``--dir`` of its command line. The pid may be of another PID namespace: the line must speak of this region."""
-    words = _words(seen.controller_pid, "cmdline")
+    words = read_process_command(seen.controller_pid)
     is_it = any(CONTROLLER in word for word in words) and {seen.job_key, str(seen.path)} & set(words)
     if not is_it or "--dir" not in words[:-1]:
         return None
@@ -63,22 +64,13 @@ def _told_to_controller(seen: RegionView) -> Path | None:
 
 
 def _told_to_rank(pid: int) -> Path | None:
-    for word in _words(pid, "environ"):
-        if word.startswith("LAGOM_DIR=") and len(word) > len("LAGOM_DIR="):
-            return _absolute(pid, word.removeprefix("LAGOM_DIR="))
-    return None
-
-
-def _words(pid: int, file: str) -> list[str]:
-    try:
-        return (PROC / str(pid) / file).read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []
+    folder = read_process_environment(pid).get("LAGOM_DIR", "")
+    return _absolute(pid, folder) if folder else None
 
 
 def _absolute(pid: int, folder: str) -> Path | None:
     try:
-        return (PROC / str(pid) / "cwd").resolve(strict=True) / folder
+        return (environment.PROC / str(pid) / "cwd").resolve(strict=True) / folder
     except OSError:
         return Path(folder) if folder.startswith("/") else None
 
@@ -110,17 +102,23 @@ def _telling(folder: Path) -> Path:
     return folder
 
 
+def _own_log_in(folder: Path) -> Path | None:
+    """The log in a job's log folder; of a job that spans nodes the newest one of theirs."""
+    logs = [log for log in (folder / LOG_NAME,) if own_file(log) is not None]
+    return next(iter([*logs, *find_own_logs(folder, f"{NODE_FOLDER}*")]), None)
+
+
 def find_job(job: str) -> Named:
     """The job meant by a path or by its name, as ``watch`` shows it; raises :class:`UsageError` or
     :class:`JournalError` where there is none, or its log does not say where it runs."""
     path, beside = Path(job), Path(f"lagom-{job}")
-    if path.is_file() or (path / LOG_NAME).exists():
+    if path.is_file() or (path / LOG_NAME).exists() or _own_log_in(path):
         return Named(_telling(find_log(path).parent))
     running = [seen for seen in map(peek_region, regions()) if seen.processes or seen.controller_alive]
     for seen in running:
         if readable_name(seen.job_key) == readable_name(job):
             return Named(find_log_folder(seen), seen.path)
-    if own_file(beside / LOG_NAME) is not None:
-        return Named(_telling(beside))
+    if (log := _own_log_in(beside)) is not None:
+        return Named(_telling(log.parent))
     known = ", ".join(readable_name(seen.job_key) for seen in running) or "none is running here"
     raise UsageError(f"there is no job and no log folder '{job}'; jobs on this node: {known}.")

@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -260,3 +261,25 @@ def test_a_controller_finds_the_region_by_the_launchers_variables(tmp_path: Path
     clean = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "HOME")}
     done = subprocess.run([sys.executable, "-c", script], env=clean, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "None"
+
+
+@pytest.mark.parametrize(
+    ("more", "folder"),
+    [
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "NCCL_HOSTID": "a/b"}, "node-a-b"),
+        ({"SLURM_STEP_NUM_NODES": "2"}, f"node-{socket.gethostname()}"),
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "NCCL_HOSTID": "a"}, "."),
+        ({"SLURM_STEP_NUM_NODES": "2", "LAGOM_LAUNCHER": "1"}, "."),  # `lagom run` has named the node's already
+    ],
+)
+def test_a_rank_that_starts_the_controller_gives_each_node_a_log_folder(
+    more: dict[str, str], folder: str, tmp_path: Path
+) -> None:
+    """The first communicator is one within the node: the launcher's variables show that there are others."""
+    (tmp_path / "shm").mkdir()
+    environ = {"LAGOM_JOB_ID": "nodes", "LAGOM_SHM_DIR": str(tmp_path / "shm"), "LAGOM_DIR": str(tmp_path / "log"),
+               "LAGOM_PYTHON": sys.executable, "LAGOM_MODE": "tune", **more}  # fmt: skip
+    with VirtualJob(spec(), tmp_path / "ranks", environ) as ranks:
+        wait_until((tmp_path / "log" / folder / "decisions.jsonl").exists, "the log")
+        ranks.stop()
+        ranks.finish()

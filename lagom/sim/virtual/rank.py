@@ -71,7 +71,9 @@ class Rank:
         fabric = self.spec.fabric.with_minimum(int(os.environ.get("NCCL_MIN_NCHANNELS", "0")))
         for name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"):
             fabric = fabric.with_maximum(int(os.environ.get(name, MAX_CHANNELS)))
-        return self.nccl.communicator(one.comm_id, self.spec.ranks, rank=self.rank, name=one.name, fabric=fabric)
+        return self.nccl.communicator(
+            one.comm_id, self.spec.ranks, rank=self.rank, nodes=one.nodes, name=one.name, fabric=fabric
+        )
 
     def run(self) -> None:
         """Every iteration until the spec's last, the parent's wish, or the parent's death."""

@@ -16,11 +16,13 @@ from lagom.sim.virtual.workload_events import WorkloadEvent
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorSpec:
-    """One communicator of all ranks. ``calls``: (function, bytes) of an iteration, in order, where no workload says."""
+    """One communicator of all ranks. ``calls``: (function, bytes) of an iteration, in order, where no workload says.
+    ``nodes``: what NCCL tells the plugin; the ranks of one job here are on one node whatever it says."""
 
     comm_id: int
     name: str = ""
     calls: tuple[tuple[int, int], ...] = ()
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class JobSpec:
         fields = json.loads(path.read_text())
         fields["fabric"] = Fabric(**fields["fabric"])
         fields["communicators"] = tuple(
-            CommunicatorSpec(c["comm_id"], c["name"], tuple((int(f), int(b)) for f, b in c["calls"]))
+            CommunicatorSpec(c["comm_id"], c["name"], tuple((int(f), int(b)) for f, b in c["calls"]), c["nodes"])
             for c in fields["communicators"]
         )
         fields["events"] = tuple(

@@ -296,6 +296,22 @@ def test_a_folder_of_the_environment_that_is_taken_costs_the_job_nothing_but_the
     assert finish(first)[0] == 0
 
 
+def test_nodes_that_share_a_folder_have_a_log_and_a_controller_each(place: Path) -> None:
+    """As `srun -N2 --ntasks-per-node 8 lagom run ...`: the second node found the folder of the first in use."""
+    step = {"SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "42"}
+    wait = ["--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
+    nodes = [start(place, *wait, SLURM_STEP_ID="0", NCCL_HOSTID=node, **step) for node in "ab"]
+    logs = [place / "lagom-42" / f"node-{node}" / "controller.log" for node in "ab"]
+    wait_until(lambda: all(log.exists() and "lagom controller" in log.read_text() for log in logs), "both controllers")
+    (place / "go").touch()
+    for node, (code, _, err) in zip("ab", map(finish, nodes), strict=True):
+        assert code == 0
+        assert f"lagom-42/node-{node}" in err
+        assert "another job writes to" not in err
+    assert [journal.find_log(log.parent).exists() for log in logs] == [True, True]
+    assert_nothing_left(place)
+
+
 def test_the_last_line_speaks_of_this_job_alone(place: Path) -> None:
     folder = place / "lagom-shared"
     with journal.Journal(folder) as log:

@@ -29,6 +29,7 @@ FROZEN = {
     "LAGOM_HEADROOM": "",
     "LAGOM_LOG_LEVEL": "info",
     "LAGOM_CACHE": "~/.cache/lagom",
+    "LAGOM_NODES": "off",
     "LAGOM_ATLAS": "on",
     "LAGOM_PARALLEL": "auto",
     "LAGOM_TRIAL": "",

@@ -6,12 +6,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from lagom.bench import process
 from lagom.bench.request import Request
 from lagom.cli import tune
 from lagom.cli.main import app
+from lagom.errors import UsageError
 
 
 def test_every_option_reaches_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +27,48 @@ def test_every_option_reaches_the_search(tmp_path: Path, monkeypatch: pytest.Mon
     assert (request.run_limit, request.budget, request.samples, request.seed) == (77.0, 120.0, 5, 3)
     assert (request.command, request.metric, request.higher_is_better) == (("true", "x"), "step (.+)", True)
     assert request.folder == tmp_path / "out"
+
+
+@pytest.mark.parametrize("command", ["tune", "bench"])
+@pytest.mark.parametrize(
+    ("job", "environ", "why"),
+    [
+        (["--nnodes", "2", "t.py"], {}, "torchrun --nnodes 2 starts the ranks of one node of 2"),
+        (["t.py"], {"PET_NNODES": "2"}, "torchrun with PET_NNODES=2 starts the ranks of one node of 2"),
+        (["t.py"], {"WORLD_SIZE": "16", "LOCAL_RANK": "0"}, "starts one process for each rank"),
+    ],
+)
+def test_a_command_that_starts_some_ranks_only_is_refused_before_anything_starts(
+    command: str, job: list[str], environ: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun = script(tmp_path / "torchrun", "touch started")
+    done = invoke_in(tmp_path, monkeypatch, [command, "--", str(torchrun), *job], environ)
+    assert isinstance(done.exception, UsageError)
+    assert why in str(done.exception)
+    assert "give one command that starts the ranks of all nodes (srun, mpirun)" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["torchrun"]
+
+
+@pytest.mark.parametrize(("nodes", "warned"), [("1:4", True), ("1", False)])
+def test_where_it_is_not_clear_whether_there_are_more_nodes_it_is_said(
+    nodes: str, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "leave_in_order", lambda: None)
+    monkeypatch.setattr(tune, "_tune", lambda request, *rest, **more: None)
+    torchrun = script(tmp_path / "torchrun", "true")
+    done = invoke_in(tmp_path, monkeypatch, ["tune", "--", str(torchrun), f"--nnodes={nodes}", "t.py"], {})
+    assert done.exception is None, done.output
+    assert ("does not say whether there is one node" in " ".join(done.output.split())) is warned
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def invoke_in(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], environ: dict[str, str]) -> Result:
+    monkeypatch.chdir(folder)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    return CliRunner().invoke(app, words)

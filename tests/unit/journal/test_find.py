@@ -67,6 +67,17 @@ def test_what_is_no_log_of_ours_is_passed_over(kind: str, here: Path) -> None:
     assert complete.log_folders("lagom-") == ["lagom-new", "lagom-old"]
 
 
+def test_a_job_of_several_nodes_has_a_log_of_each(here: Path) -> None:
+    a, old, b = log("lagom-job/node-a", 1), log("lagom-old", 2), log("lagom-job/node-b", 3)
+    log("lagom-bench/runs", 4)  # no log of a node
+    assert find_own_logs(Path()) == [b, old, a]
+    assert find_log() == b
+    assert find_log("lagom-job") == b
+    assert find_log("lagom-job/node-a") == a
+    with pytest.raises(JournalError, match="there is no log"):
+        find_log("lagom-bench")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_nothing_else_lies_there_is_no_log(kind: str, here: Path) -> None:
     plant(kind, here / "lagom-evil")

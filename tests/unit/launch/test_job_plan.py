@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from lagom.errors import UsageError
 from lagom.launch.job_plan import JobOptions, local_rank, plan_job
 
 PLUGIN = Path("/opt/lagom/_lib/libnccl-tuner-lagom.so")
+SLURM_STEP = {"SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_NUM_NODES": "2", "SLURM_JOB_ID": "42", "SLURM_LOCALID": "0"}
 
 
 def variables(job_options: JobOptions = JobOptions(), environ: dict[str, str] | None = None) -> dict[str, str]:  # noqa: B008 (frozen)
@@ -131,3 +133,21 @@ def test_a_saved_config_never_starts_a_search_unless_that_is_asked_for() -> None
 def test_options_that_contradict_each_other_are_refused(options: JobOptions, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         plan_job(options, {}, PLUGIN)
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        (SLURM_STEP | {"NCCL_HOSTID": "a"}, "lagom-42/node-a"),
+        (SLURM_STEP | {"NCCL_HOSTID": "a/../b"}, "lagom-42/node-a-..-b"),
+        (SLURM_STEP, f"lagom-42/node-{socket.gethostname()}"),
+        (SLURM_STEP | {"SLURM_STEP_NUM_NODES": "1"}, "lagom-42"),
+        (SLURM_STEP | {"LAGOM_DIR": "logs"}, f"logs/node-{socket.gethostname()}"),
+        ({"LAGOM_JOB_ID": "7", "NCCL_HOSTID": "a"}, "lagom-7/node-a"),
+        ({"LAGOM_JOB_ID": "7", "NCCL_HOSTID": "a", "LAGOM_DIR": "logs"}, "logs"),  # a benchmark looks there
+    ],
+)
+def test_nodes_that_may_share_a_folder_have_one_each_in_it(environ: dict[str, str], folder: str) -> None:
+    plan = plan_job(JobOptions(), environ, PLUGIN)
+    assert plan.folder == Path(folder).absolute()
+    assert plan.variables["LAGOM_DIR"] == str(plan.folder)

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lagom.launch.launcher_table import BY_NAME
 from lagom.launch.launchers import starts_every_rank
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("lagom.launch.launchers.DEEPSPEED_HOSTS", tmp_path / "hostfile")
+    monkeypatch.setitem(BY_NAME, "deepspeed", replace(BY_NAME["deepspeed"], host_file=str(tmp_path / "hostfile")))
     return tmp_path
 
 

@@ -12,7 +12,15 @@ import pytest
 from lagom import journal
 from lagom.journal import RunState
 from lagom.launch.job_plan import JobOptions, JobPlan, plan_job
-from lagom.launch.status_text import COLUMNS, PREFIX, describe_end, describe_next, describe_plan, shorten
+from lagom.launch.status_text import (
+    COLUMNS,
+    PREFIX,
+    describe_end,
+    describe_in_force,
+    describe_next,
+    describe_plan,
+    shorten,
+)
 from lagom.wire.config_refusal import Cause, ConfigRefusal
 
 SPEEDUP = {"speedup": 1.0424, "speedup_low": 1.0321, "speedup_high": 1.0542}
@@ -85,6 +93,15 @@ def test_without_an_nccl_nothing_is_planned_or_advised_that_needs_one() -> None:
     advice = "next: lagom doctor, once the job has an NCCL (torch built with CUDA)"
     assert describe_next(plan, none, ["train"]) == advice
     assert describe_next(plan_of(), none, ["train"]) == "next: lagom doctor"
+
+
+def test_a_job_that_spans_nodes_is_told_what_to_do_instead() -> None:
+    reason = "the job spans 2 nodes; use `lagom tune`, or set LAGOM_NODES=alone"
+    comm = journal.Communicator(communicator=0, comm_id="0x8", name="tensor", ranks=8, nodes=1)
+    passed = journal.Passthrough(communicator=0, reason=reason, cause="several_nodes")
+    run = RunState([journal.JobStart(job="j", mode="tune"), comm, passed, journal.JobEnd(reason="over", config="")])
+    assert describe_in_force(run, passed) == f"not tuned tensor: {reason}"
+    assert describe_next(plan_of(), run, ["train"]) == "next: lagom tune -- train"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom import journal
+from lagom import environment, journal
 from lagom.errors import LagomError, UsageError
 from lagom.watch import Watcher, find
 from lagom.wire.peek import peek_region
@@ -161,7 +161,7 @@ def proc(folder: Path, pid: int, file: str, words: list[str], cwd: Path) -> None
 def test_the_controllers_command_line_says_where_its_log_is(
     start: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(find, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(environment, "PROC", tmp_path / "proc")
     seen = replace(region(group(slot(0))), path=tmp_path / "region")
     log = log_of(tmp_path / "deep" / "log", seen.path)
     line = ["python", *start, "--job-key", seen.job_key, "--dir", "log", "--mode", "tune"]
@@ -171,7 +171,7 @@ def test_the_controllers_command_line_says_where_its_log_is(
 
 
 def test_a_ranks_environment_says_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(environment, "PROC", tmp_path / "proc")
     seen = replace(region(group(slot(0)), controller=False), path=tmp_path / "region")
     log = log_of(tmp_path / "deep" / "log", seen.path)
     proc(tmp_path / "proc", seen.processes[0].pid, "environ", ["A=1", f"LAGOM_DIR={log}"], tmp_path)
@@ -227,7 +227,7 @@ def test_what_is_planted_beside_a_running_job_neither_hangs_nor_breaks_a_look(ki
 def test_another_users_log_that_names_our_region_is_not_believed(
     told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(find, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(environment, "PROC", tmp_path / "proc")
     seen = replace(region(group(slot(0)), controller=False), path=tmp_path / "region")
     log = log_of(tmp_path / ("deep/log" if told else "lagom-evil"), seen.path)
     if told:
@@ -235,3 +235,11 @@ def test_another_users_log_that_names_our_region_is_not_believed(
     assert find.find_log_folder(seen) == log
     os.chown(log, 65534, 65534)
     assert find.find_log_folder(seen) is None
+
+
+def test_a_job_of_several_nodes_is_found_by_its_folder_and_by_its_name(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "lagom-42" / "node-a", tmp_path / "region")
+    for name in ("lagom-42", "42", "lagom-42/node-a"):
+        folder = find.find_job(name).folder
+        assert folder is not None
+        assert folder.absolute() == log

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands as users write them: which ranks they start, on how many nodes, and which of their words stay the same."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lagom.environment import count_nodes_told
+from lagom.launch.launcher_table import BY_NAME, LAUNCHERS
+from lagom.launch.launchers import Ranks, log_folders, read_command, spans_nodes, starts_every_rank, words_that_stay
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setitem(BY_NAME, "deepspeed", replace(BY_NAME["deepspeed"], host_file=str(tmp_path / "hostfile")))
+
+
+#: (every rank is surely started from here, command, environment): a list made by hand, with commands from the
+#: documentation of launchers and clouds, when the first version of launchers.py was reviewed (28 of 59 differed).
+REVIEWED: list[tuple[bool, str, dict[str, str]]] = [
+    (True, "torchrun --standalone --nproc_per_node=8 train.py", {}),
+    (
+        False,
+        "torchrun --nnodes=2 --nproc_per_node=8 --rdzv_id=100 --rdzv_backend=c10d --rdzv_endpoint=h:29400 t.py",
+        {},
+    ),
+    (False, "torchrun --nnodes 1:4 --nproc-per-node 8 t.py", {}),
+    (True, "python -m torch.distributed.run --nproc_per_node 8 t.py", {}),
+    (False, "python -m torch.distributed.launch --nnodes=2 --node_rank=0 --master_addr=1.2.3.4 t.py", {}),
+    (False, "accelerate launch --multi_gpu --num_machines 2 --machine_rank 0 t.py", {}),
+    (False, "deepspeed --hostfile=hosts --num_gpus 8 t.py", {}),
+    (False, "deepspeed --include worker-0:0,1@worker-1:0 t.py", {}),
+    (True, "deepspeed --include localhost:0,1 t.py", {}),
+    (False, "srun --ntasks-per-node=8 python t.py", {}),
+    (False, "nsys profile -t cuda,nvtx -o rep torchrun --nnodes 4 t.py", {}),
+    (True, "nsys profile -t cuda,nvtx -o rep torchrun --nproc-per-node 8 t.py", {}),
+    (True, "numactl --cpunodebind=0 torchrun --nproc-per-node 8 t.py", {}),
+    (False, "docker run --gpus all --rm img torchrun --nproc-per-node 8 t.py", {}),
+    (False, "docker exec ctr torchrun --nproc-per-node 8 t.py", {}),
+    (False, "podman run img torchrun --nproc-per-node 8 t.py", {}),
+    (False, "kubectl exec pod -- torchrun --nproc-per-node 8 t.py", {}),
+    (False, "sudo torchrun --nproc-per-node 8 t.py", {}),
+    (False, "env -i PATH=/bin torchrun --nproc-per-node 8 t.py", {}),
+    (False, "sbatch job.sh", {}),
+    (False, "ray job submit -- python t.py", {}),
+    (False, "colossalai run --nproc_per_node 8 --host h1,h2 t.py", {}),
+    (False, "colossalai run --nproc_per_node 8 --hostfile h t.py", {}),
+    (False, "torchx run -s slurm dist.ddp -j 2x8 --script t.py", {}),
+    (False, "sky launch -c c task.yaml", {}),
+    (False, "python pretrain.py trainer.devices=8 trainer.num_nodes=4", {}),
+    (False, "python t.py --trainer.num_nodes=4", {}),
+    (False, "fabric run --num-nodes 2 t.py", {}),
+    (False, "lightning run model --num-nodes=2 t.py", {}),
+    (False, "mpirun -np 16 -H a:8,b:8 -x NCCL_DEBUG=INFO python t.py", {}),
+    (False, "mpirun -np 16 --host a:8,b:8 python t.py", {}),
+    (False, "mpirun -np 16 --hostfile h python t.py", {}),
+    (False, "mpiexec -n 16 -ppn 8 -f hosts python t.py", {}),
+    (False, "mpirun -np 16 -N 8 python t.py", {"PRTE_MCA_plm_slurm": "x", "SLURM_JOB_NUM_NODES": "2"}),
+    (False, "/opt/amazon/openmpi/bin/mpirun --hostfile my-hosts -n 16 -N 8 python t.py", {}),
+    (False, "bash -c 'NNODES=2; torchrun --nnodes $NNODES t.py'", {}),
+    (False, "bash -lc 'torchrun --nnodes=${SLURM_NNODES} t.py'", {}),
+    (False, "torchrun --nnodes=${PET_NNODES} t.py", {}),
+    (False, "pdsh -w n[1-2] torchrun t.py", {}),
+    (False, "parallel-ssh -h hosts torchrun t.py", {}),
+    (False, "dsh -a torchrun t.py", {}),
+    (False, "mpirun.openmpi -np 16 -hostfile h python t.py", {}),
+    (False, "flux run -N2 -n16 python t.py", {}),
+    (False, "dask-mpi x", {}),
+    (False, "torchrun --nproc_per_node 8 t.py", {"SKYPILOT_NUM_NODES": "2"}),
+    (False, "python t.py", {"SM_HOSTS": '["algo-1","algo-2"]'}),
+    (False, "python t.py", {"AZUREML_NODE_COUNT": "2"}),
+    (False, "python t.py", {"WORLD_SIZE": "16", "RANK": "0"}),
+    (True, "python t.py", {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": ""}),
+    (True, "singularity exec --nv img.sif torchrun --nproc-per-node 8 t.py", {}),
+    (True, "conda run -n env torchrun --nproc-per-node 8 t.py", {}),
+    (True, "uv run torchrun --nproc-per-node 8 t.py", {}),
+    (True, "python -u train_ray_free.py --name ray", {}),
+    (True, "torchrun --nproc-per-node 8 ray", {}),
+    (True, "torchrun --nproc-per-node 8 t.py --num_neighbors 8", {}),
+    (True, "torchrun --nproc-per-node 8 t.py --num-negatives 64", {}),
+    (True, "torchrun --nproc-per-node 8 t.py --nn-hidden 64", {}),
+    (True, "torchrun --nproc-per-node 8 t.py --num_nodes 2708", {}),
+    (True, "deepspeed --num_gpus 8 t.py --deepspeed ds.json", {}),
+]
+EVERY, UNCLEAR, AWAY, SOME = Ranks.EVERY, Ranks.UNCLEAR, Ranks.AWAY, Ranks.SOME
+#: (which ranks, nodes as far as the command says and 0 where that cannot be read, command, environment)
+READ: list[tuple[Ranks, int, str, dict[str, str]]] = [
+    # texts of shells
+    (SOME, 2, "bash -c \"bash -c 'torchrun --nnodes 2 t.py'\"", {}),
+    (SOME, 2, "bash -c 'cd x && export PET_NNODES=2 && exec torchrun t.py > log 2>&1'", {}),
+    (SOME, 2, "bash -ec 'torchrun --nproc-per-node $(nvidia-smi -L | wc -l) --nnodes 2 t.py'", {}),
+    (SOME, 2, "bash -c 'for i in 1 2; do torchrun --nnodes 2 t.py; done'", {}),
+    (SOME, 2, "bash -c '(srun x); torchrun --nnodes 2 t.py'", {}),
+    (SOME, 2, "bash -c 'torchrun --nnodes 2 \"t.py'", {}),
+    (SOME, 2, "eval 'torchrun --nnodes 2 t.py'", {}),
+    (UNCLEAR, 0, "bash -c 'torchrun --nnodes $(cat n) t.py'", {}),
+    (EVERY, 1, "bash -c 'torchrun --nnodes=${NNODES:-1} t.py'", {}),
+    (SOME, 4, "bash -c 'torchrun --nnodes=${NNODES:-1} t.py'", {"NNODES": "4"}),
+    (SOME, 2, "bash -c 'torchrun 2>err --nnodes 2 t.py'", {}),
+    (SOME, 2, "bash -c 'torchrun --role \"\" --nnodes 2 t.py'", {}),
+    (EVERY, 1, "python t.py --note 'torchrun --nnodes 2'", {}),
+    (EVERY, 1, "python -c 'import x; x.y(nnodes = 2)'", {}),
+    # wrappers
+    (AWAY, 1, "env -i torchrun t.py", {}),
+    (AWAY, 1, "env -iu A torchrun t.py", {}),
+    (SOME, 2, "env A=1 torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "timeout 5 torchrun --nnodes 2 t.py", {}),
+    (EVERY, 1, "timeout -k 9 5 torchrun t.py", {}),
+    (SOME, 2, "numactl --membind 0 torchrun --nnodes=2 t.py", {}),
+    (SOME, 2, "nsys profile -o rep --stats=true torchrun --nnodes=2 t.py", {}),
+    (SOME, 2, "uv run torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "conda run -n e --no-capture-output torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "docker run --gpus all -e A=1 img torchrun --nnodes 2 t.py", {}),
+    (AWAY, 1, "singularity exec --cleanenv img torchrun t.py", {}),
+    (EVERY, 1, "sudo -nE torchrun t.py", {}),
+    (AWAY, 1, "sudo --preserve-env=PATH torchrun t.py", {}),
+    (SOME, 2, "./with_modules.sh torchrun --nnodes 2 t.py", {}),
+    (AWAY, 1, "bash with_modules.sh srun python t.py", {}),
+    # launchers of ranks
+    (UNCLEAR, 0, "torchrun --nnodes=1:4 t.py", {}),
+    (SOME, 2, "torchrun --nnodes=2:4 t.py", {}),
+    (UNCLEAR, 0, "torchrun --nnodes", {}),
+    (SOME, 2, "torchrun '--nnodes' '2' 't with space.py'", {}),
+    (EVERY, 1, "torchrun --standalone --nproc-per-node gpu t.py --nnodes 4", {}),
+    (SOME, 2, "python3.11 -m torch.distributed.run --nnodes 2 t.py", {}),
+    (SOME, 2, "python -m accelerate.commands.launch --num_machines 2 t.py", {}),
+    (AWAY, 2, "deepspeed --num_nodes 2 t.py", {}),
+    (SOME, 2, "deepspeed --no_ssh --node_rank 1 --num_nodes 2 t.py", {}),
+    (UNCLEAR, 4, "uv run --with torch t.py --num-nodes 4", {}),
+    # MPI and Slurm
+    (EVERY, 1, "mpirun -H localhost:8 -np 8 x", {}),
+    (AWAY, 0, "mpirun -np 8 --mca btl tcp,self --bind-to none -H a,b x", {}),
+    (UNCLEAR, 0, "mpirun --some-new thing -H a,b x", {}),
+    (AWAY, 0, "mpirun -np 1 a : -np 1 -H b c", {}),
+    (AWAY, 2, "mpirun -np 2 torchrun --nnodes 2 t.py", {}),
+    (AWAY, 2, "srun -N 2 torchrun --nnodes 2 t.py", {}),
+    (AWAY, 2, "srun -N2 python t.py", {}),
+    (AWAY, 2, "srun -n 8 python t.py", {"SLURM_NNODES": "2"}),
+    (UNCLEAR, 2, "torchrun t.py", {"SLURM_NNODES": "2"}),
+    (SOME, 2, "python t.py", {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "0"}),
+    # nothing to start
+    (EVERY, 1, "", {}),
+    (EVERY, 1, "--", {}),
+    (EVERY, 1, "env", {}),
+    (EVERY, 1, "bash -c ''", {}),
+]
+
+
+@pytest.mark.parametrize(("every", "command", "environ"), REVIEWED, ids=lambda value: str(value)[:60])
+def test_reviewed_commands(every: bool, command: str, environ: dict[str, str]) -> None:
+    assert starts_every_rank(shlex.split(command), environ) is every
+
+
+@pytest.mark.parametrize(("ranks", "nodes", "command", "environ"), READ, ids=lambda value: str(value)[:60])
+def test_commands_that_are_harder_to_read(ranks: Ranks, nodes: int, command: str, environ: dict[str, str]) -> None:
+    started = read_command(shlex.split(command), environ)
+    assert (started.ranks, started.nodes) == (ranks, nodes)
+    assert bool(started.why) is (ranks is not EVERY)
+
+
+def test_a_job_of_one_node_in_a_rank_spans_none() -> None:
+    assert not spans_nodes(["python", "t.py"], {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "0"})
+    assert spans_nodes(["bash", "-c", "torchrun --nnodes 2 t.py"], {})
+    assert not spans_nodes(["docker", "run", "img", "torchrun", "t.py"], {})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "environ"),
+    [
+        (1, {}),
+        (1, {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8", "SLURM_STEP_NUM_NODES": "2"}),  # torchrun within a step
+        (2, {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}),
+        (2, {"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "8"}),
+        (4, {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}),
+        (2, {"PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}),
+        (3, {"SLURM_STEP_NUM_NODES": "3", "SLURM_NNODES": "4"}),
+        (1, {"SLURM_NNODES": "4"}),  # of the allocation
+        (1, {"WORLD_SIZE": "16"}),
+        (1, {"WORLD_SIZE": "x", "LOCAL_WORLD_SIZE": "²"}),
+    ],
+)
+def test_a_ranks_environment_tells_the_number_of_nodes(nodes: int, environ: dict[str, str]) -> None:
+    assert count_nodes_told(environ) == nodes
+
+
+@pytest.mark.parametrize(
+    ("command", "stay"),
+    [
+        (
+            "torchrun --rdzv-id=7 --rdzv_endpoint h:1 --nnodes=2 t.py --rdzv-id 3",
+            "torchrun --nnodes=2 t.py --rdzv-id 3",
+        ),
+        ("bash -c 'MASTER_PORT=1 torchrun --master-port $P --log_dir l t.py > log'", "bash -c 'torchrun t.py'"),
+        ("docker run --name x img torchrun --master_port=1 t.py", "docker run img torchrun t.py"),
+        ("srun -J n -N2 --output=x python t.py -o y", "srun -N2 python t.py -o y"),
+        ("nsys profile -o rep-7 -t cuda deepspeed --master_port 5 t.py", "nsys profile -t cuda deepspeed t.py"),
+        ("env NODE_RANK=1 A=2 accelerate launch --machine_rank 1 t.py", "env A=2 accelerate launch t.py"),
+        ("python -m torch.distributed.run --node-rank 1 t.py", "python -m torch.distributed.run t.py"),
+        ("python t.py --master_port 5", "python t.py --master_port 5"),
+    ],
+)
+def test_words_that_differ_at_each_start_are_left_out(command: str, stay: str) -> None:
+    assert words_that_stay(shlex.split(command)) == shlex.split(stay)
+
+
+def test_log_folders_are_found_behind_wrappers() -> None:
+    command = shlex.split("bash -c 'cd x; torchrun --log-dir=logs --tee 3 t.py --log-dir other'")
+    assert log_folders(command) == [Path("logs")]
+
+
+def test_each_name_is_that_of_one_launcher() -> None:
+    names = [name for launcher in LAUNCHERS for name in launcher.names]
+    assert len(names) == len(set(names))
