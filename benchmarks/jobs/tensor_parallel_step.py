@@ -42,7 +42,6 @@ SAMPLE_NS, MOST_STEPS = 1e8, 12
 #: Of the norm of plain's gradients: copies add up in another order than NCCL, in bfloat16.
 MOST_ERROR = 0.1
 HAND = {"plain": "plain", "chosen": None, "fused": "fused", "copies": "copies"}
-HAS_STYLES = all(hasattr(parallel, name) for name in ("ColwiseParallel", "RowwiseParallel", "PrepareModuleInput"))
 
 
 class Arm:
@@ -121,11 +120,7 @@ def dtensor_arms(options: argparse.Namespace, name: str, tokens: int, device: to
 
     arms = {"plain": made(torch_styles, True), "micro_pipeline": made(torch_styles, True, True)}
     arms["eager"] = made(torch_styles, False)
-    if HAS_STYLES:
-        arms |= {"chosen": made(parallel, True), "chosen_eager": made(parallel, False)}
-    elif dist.get_rank() == 0:
-        print("lagom.parallel has no styles for DTensor yet, so its arms are left out", flush=True)
-    return arms
+    return arms | {"chosen": made(parallel, True), "chosen_eager": made(parallel, False)}
 
 
 def _input(shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
