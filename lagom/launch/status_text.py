@@ -318,19 +318,20 @@ def _compare_replayed(plan: JobPlan, run: RunState) -> str:
     return "" if plan.config is None else f"lagom bench --arms replay={paste(plan.config)} -- CMD"
 
 
+def _find_out_why(plan: JobPlan, run: RunState) -> str:
+    """After a job in which nothing could be tuned; over nodes there are still settings of the start."""
+    if any("several_nodes" in comm.causes for comm in run.comms.values()):
+        return "lagom tune -- CMD"
+    return "lagom doctor" if plan.has_nccl else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
+
+
 #: After the other verdicts a proven config is replayed, or the report is read.
 _COMMANDS: dict[Verdict, Callable[[JobPlan, RunState], str]] = {
     "refused": _search_instead,
     "other_program": _search_instead,
     "pinned": _compare_rules,
     "replayed": _compare_replayed,
-    "nothing_to_tune": lambda plan, run: (
-        "lagom tune -- CMD"
-        if any("several_nodes" in comm.causes for comm in run.comms.values())
-        else "lagom doctor"
-        if plan.has_nccl
-        else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
-    ),
+    "nothing_to_tune": _find_out_why,
 }
 
 
