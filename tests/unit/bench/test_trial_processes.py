@@ -19,14 +19,17 @@ from lagom.bench.process import Ended, ProcessStart, grace_within, run_process
 from lagom.bench.trial_processes import TrialProcesses, list_processes
 from tests.waiting import wait_until
 
+#: Called by a script for a process that it has started: writes its number once it runs in a session of its own. A
+#: script that ended earlier would take it along, since what is left of its process group is killed.
+BEGUN = 'begun() { until [ "$(cat /proc/$1/comm)" = sleep ]; do sleep 0.01; done; echo $1 > "$0/$2"; }'
 #: Starts each rank in a session of its own, as torchrun does.
 LAUNCHER = """
-for rank in 0 1; do LOCAL_RANK=$rank setsid sleep 3000 & echo $! > "$0/rank-$rank"; done
+for rank in 0 1; do LOCAL_RANK=$rank setsid sleep 3000 & begun $! rank-$rank; done
 echo $$ > "$0/launcher"
 wait
 """
 #: A daemon that keeps stdout open, and has inherited the number of the rank that started it.
-DAEMON = 'echo begun; LOCAL_RANK=0 setsid sleep 3000 & echo $! > "$0/daemon"; echo ended'
+DAEMON = "echo begun; LOCAL_RANK=0 setsid sleep 3000 & begun $! daemon; echo ended"
 DEAF = "trap '' TERM; echo $$ > \"$0/job\"; while :; do sleep 0.05; done"
 
 
@@ -46,7 +49,7 @@ class Trial:
         return int(file.read_text() or 0) if file.exists() else 0
 
     def run(self, script: str, lagom: list[str] | None = None, **options: object) -> Ended:
-        line = ["sh", "-c", script, str(self.folder)]
+        line = ["sh", "-c", f"{BEGUN}\n{script}", str(self.folder)]
         return run_process(ProcessStart(line, self.folder, "job", lagom, say=self.said.append, **options))  # type: ignore[arg-type]
 
     def after(self, *names: str, do: Callable[[], object]) -> Callable[[], None]:
@@ -142,8 +145,8 @@ def test_what_hides_its_environment_is_found_and_ended_if_it_uses_a_gpu(
     device.touch()
     monkeypatch.setattr(trial_processes, "CUDA_DEVICE", str(device))
     script = """
-    env -i setsid sleep 3000 < "$0/device" & echo $! > "$0/rank-0"
-    env -i setsid sleep 3001 & echo $! > "$0/daemon"
+    env -i setsid sleep 3000 < "$0/device" & begun $! rank-0
+    env -i setsid sleep 3001 & begun $! daemon
     exit 1
     """
     assert trial.run(script).exit == 1
@@ -158,8 +161,8 @@ def test_a_variable_that_the_launcher_was_given_makes_no_rank(trial: Trial, monk
     """A batch script of Slurm has SLURM_PROCID=0, and whatever it starts inherits that."""
     monkeypatch.setenv("SLURM_PROCID", "0")
     trial.run("""
-    setsid sleep 3000 & echo $! > "$0/daemon"
-    SLURM_PROCID=1 setsid sleep 3000 & echo $! > "$0/rank-1"
+    setsid sleep 3000 & begun $! daemon
+    SLURM_PROCID=1 setsid sleep 3000 & begun $! rank-1
     exit 1
     """)
     assert is_running(trial.pid("daemon"))
