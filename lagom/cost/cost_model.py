@@ -50,7 +50,7 @@ class Resources:
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """The model of one problem. ``wire`` and ``passes`` are W_j and kappa_j, ``calls`` the calls of an iteration,
-    ``pairs`` the algorithms and protocols that may be tried besides NCCL's own pick."""
+    ``pairs`` the algorithms and protocols that may be tried besides NCCL's own pick, at one site at least."""
 
     contexts: tuple[str, ...]
     wire: Array
@@ -121,8 +121,12 @@ class CostModel:
 def model_of(problem: Problem, program: IterationModel | None = None) -> CostModel:
     """The cost model of ``problem``; without a traced ``program`` only the sites are known and the model is lumped."""
     sites = problem.sites
-    own = {(pick.algorithm, pick.protocol) for pick in problem.stock}
-    usable = {(Algorithm(a), Protocol(p)) for pairs in problem.usable for a, p in pairs}
+    others = {
+        (Algorithm(a), Protocol(p))
+        for pick, pairs in zip(problem.stock, problem.usable, strict=False)  # none offered: ()
+        for a, p in pairs
+        if (a, p) != (pick.algorithm, pick.protocol)
+    }
     chunk = [pick.chunk_bytes or problem.chunk_ceiling for pick in problem.stock]
     return CostModel(
         contexts=tuple(site.context for site in sites),
@@ -134,7 +138,7 @@ def model_of(problem: Problem, program: IterationModel | None = None) -> CostMod
             np.array([chunk], dtype=float),
             np.zeros((1, len(sites)), dtype=np.intp),
         ),
-        pairs=tuple(sorted(usable - own)),
+        pairs=tuple(sorted(others)),
         nc_ceiling=float(problem.channels_ceiling),
         chunk_ceiling=float(problem.chunk_ceiling),
         program=program if program is not None else LumpedIteration(len(sites)),

@@ -20,7 +20,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from lagom.errors import LagomError
@@ -266,9 +266,9 @@ class Strategy(ABC):
         """
         self._explanation = MoveNote(reason, verdict, h, kept, phase, change)
 
-    def follow(self, other: Strategy, measurements: Measurements, remark: str = "") -> Moves:
+    def follow(self, other: Strategy, measurements: Measurements) -> Moves:
         """Called by a strategy that lets another one take over: ``answer = yield from self.follow(other,
-        measurements)``. What the other one explains is explained, with ``remark`` behind it."""
+        measurements)``. What the other one explains is explained."""
         course = other.moves(measurements)
         comparison: Comparison | None = None
         while True:
@@ -278,8 +278,9 @@ class Strategy(ABC):
                 answer: Answer = stopped.value
                 return answer
             finally:
-                note, self.expected_gain = other.take_explanation(), other.expected_gain
-                self._explanation = note and replace(note, reason=f"{note.reason}{remark}")
+                # What was explained last stays until it is taken: this one may begin when that is not written yet.
+                self._explanation = other.take_explanation() or self._explanation
+                self.expected_gain = other.expected_gain
             comparison = yield proposal
 
     def take_explanation(self) -> MoveNote | None:

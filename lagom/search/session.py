@@ -386,7 +386,7 @@ class TuningSession:
             level, policy = statistics.final_level(self.policy.alpha), self.policy
             stock, proven = self.measurements.stock, self._proof.speedup
             test = SequentialTest("final", stock, contender, level, policy.looks, policy.epsilon, proven)
-            if self._budget.time.pairs < test.least:  # it could prove nothing
+            if self._budget.time.fitting(test.pairs_wanted) < test.least:  # as many as fit could prove nothing
                 answer, self._final, self._is_proof_missing = replace(answer, cut_short=True), None, True
                 break
             self._final, self._finals = test, self._finals + 1

@@ -9,7 +9,7 @@ value.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
@@ -109,10 +109,10 @@ class Space:
             assignment = assignment.with_config(site, config)
         return assignment
 
-    def on_pair(self, assignment: Assignment, pair: Pair) -> Assignment:
-        """Every unit that offers it put on this algorithm and protocol."""
+    def on_pair(self, assignment: Assignment, pair: Pair, sites: Collection[int]) -> Assignment:
+        """Every unit of these sites that offers it put on this algorithm and protocol."""
         for unit in self.units:
-            if pair in self.subspaces(unit):
+            if pair in self.subspaces(unit) and all(site in sites for site in unit):
                 assignment = self.in_subspace(assignment, unit, pair)
         return assignment
 

@@ -4,8 +4,8 @@
 1. **Together**: communications of one context (hidden or exposed) share a config; where no context is known, all of
    them. ``guided`` searches these few knobs: an effect too small to be seen at one site is seen at all of them, and a
    search that is cut short has found most of what there is.
-2. **Protocols**: the other algorithms and protocols at the resources found, wherever they are offered, from NCCL's own
-   pick outward as long as one is a gain. (Where C cannot be set they are part of ``guided``'s windows.)
+2. **Protocols**: the other algorithms and protocols at the resources found, of each context by itself, from the most
+   bandwidth to the least latency as long as one is a gain. (Where C cannot be set they are in ``guided``'s windows.)
 3. **Apart**: windows of a two-level design, each with half the channels at half of the sites, so that every window says
    something of every site; then ``guided`` again, one config a site, from everything measured so far.
 
@@ -21,14 +21,14 @@ import math
 from collections.abc import Generator, Iterable
 from typing import ClassVar
 
-from lagom.records import Algorithm, Assignment, Problem, Protocol
+from lagom.records import Algorithm, Assignment, Problem
 from lagom.search import statistics
 from lagom.search.base import Answer, Comparison, MakeModel, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.site_groups import SiteGroups
 from lagom.search.space import Pair
 from lagom.search.stopping_rule import LIVE
-from lagom.search.strategies.guided import Guided, halve_channels
+from lagom.search.strategies.guided import Guided, halve_channels, worth_a_window
 
 TOGETHER = 4  # configs for each group of communications
 APART = 6  # and then for each communication
@@ -47,7 +47,8 @@ class Auto(Strategy):
         """``model``: what makes the cost model, ``lagom.cost.FittedModel`` or another."""
         super().__init__(problem, seed, shared=shared)
         contexts_known = all(site.context for site in problem.sites)
-        groups = SiteGroups(problem, self.space).together(list(self.space.units))
+        self._sites = SiteGroups(problem, self.space)
+        groups = self._sites.together(list(self.space.units))
         self._groups = groups if contexts_known else [tuple(range(len(problem.sites)))]
         self._alone = len(self._groups) >= len(self.space.units)  # no two of them share a config
         self._model, self._seed = model, seed
@@ -87,13 +88,14 @@ class Auto(Strategy):
         """The best so far, or what is faster with another algorithm or protocol."""
         if "chunk" not in self.space.dims:
             return best
-        offered = {pair for unit in self.space.units for pair in self.space.subspaces(unit)}
-        for pairs in outward(offered):
+        for group, pairs in itertools.product(self._groups, outward(worth_a_window(self.space))):
             for pair in pairs:
-                candidate = self.space.on_pair(best, pair)
+                candidate = self.space.on_pair(best, pair, group)
                 if self.space.why_illegal(candidate):
                     break
-                what = f"{pair[0].name} {pair[1].name} at the resources found"
+                if candidate == best:
+                    continue
+                what = f"{self._sites.name(group)}: {pair[0].name} {pair[1].name} at the resources found"
                 answer = yield Proposal(candidate, what, against=best, cautious=True)
                 made = f"{what}: {'taken' if answer.better else 'left'}, {percent(answer.delta)} than the best so far"
                 self.explain(made, kept=answer.better, phase="screen")
@@ -122,12 +124,10 @@ def two_level_design(factors: int) -> list[tuple[int, ...]]:
 
 def outward(offered: Iterable[Pair]) -> list[list[Pair]]:
     """For each algorithm its protocols from the most bandwidth to the least latency: where one is a loss, the messages
-    are too long for the next. LL is left out: half of what it sends are flags, and where messages are short enough for
-    it NCCL takes it by itself (AllReduce of 67 MB by host memory on 4 H200: 3.7 to 5.7 times as long)."""
+    are too long for the next."""
     found: dict[Algorithm, list[Pair]] = {}
     for pair in sorted(offered, key=lambda pair: (pair[0] != Algorithm.RING, pair[0], -pair[1])):
-        if pair[1] != Protocol.LL:
-            found.setdefault(pair[0], []).append(pair)
+        found.setdefault(pair[0], []).append(pair)
     return list(found.values())
 
 

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.search_table import run_one
 from benchmarks.second_family import BLOCKS, block_of, draw_landscape, draw_mixed
-from lagom.cost import FittedModel
-from lagom.records import Algorithm, Assignment, Protocol, Sample
+from lagom.cost import FittedModel, model_of
+from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol, Sample
 from lagom.search import Answer, Measurements, TuningSession, make_strategy
-from lagom.search.landscape import LandscapeDriver, comm_bound
-from lagom.search.strategies.auto import _nothing_to_gain, outward, two_level_design
-from tests.unit.search.test_session import GOOD, OTHER
+from lagom.search.base import Comparison, Moves
+from lagom.search.landscape import LandscapeDriver, comm_bound, flat
+from lagom.search.measurements import Trial
+from lagom.search.strategies.auto import Auto, _nothing_to_gain, outward, two_level_design
+from tests.unit.search.test_session import GOOD, OTHER, Scripted
 
 STOCK = Assignment.stock(2)
 
@@ -73,13 +77,11 @@ def test_one_communication_has_most_of_its_gain() -> None:
     assert all(run.gained > 0.5 * run.possible > 0.02 for run in runs)
 
 
-def test_protocols_are_tried_outward_and_never_ll() -> None:
-    """Seen on four H200 by host memory: LL with 67 MB was 3.7 to 5.7 times as long, and most of what a search lost."""
-    offered = [(algorithm, protocol) for algorithm in (Algorithm.TREE, Algorithm.RING) for protocol in Protocol]
+def test_protocols_are_tried_outward() -> None:
+    offered = [(a, p) for a in (Algorithm.TREE, Algorithm.RING) for p in (Protocol.LL128, Protocol.SIMPLE)]
     ring, tree = outward(offered)
     assert ring == [(Algorithm.RING, Protocol.SIMPLE), (Algorithm.RING, Protocol.LL128)]
     assert tree == [(Algorithm.TREE, Protocol.SIMPLE), (Algorithm.TREE, Protocol.LL128)]
-    assert outward([(Algorithm.RING, Protocol.LL)]) == []
 
 
 def test_a_protocol_that_is_faster_is_found_where_chunks_can_be_set() -> None:
@@ -95,3 +97,52 @@ def test_one_config_for_all_stays_one_in_every_part() -> None:
     session = TuningSession(make_strategy("auto", problem, shared=True, model=FittedModel), problem)
     LandscapeDriver(landscape).drive(session)
     assert all(len(set(move.candidate.configs)) == 1 for move in session.moves)
+
+
+def with_protocols(*own: Protocol) -> Problem:
+    """A communication of each context, hidden and exposed; NCCL's own protocols are given."""
+    problem = replace(comm_bound(), usable=tuple((Algorithm.RING, protocol) for protocol in Protocol)).problem()
+    sites = [replace(problem.sites[n], context=context) for n, context in enumerate(("hidden", "exposed"))]
+    stock = [replace(problem.stock[n], protocol=protocol) for n, protocol in enumerate(own)]
+    return replace(problem, sites=tuple(sites), stock=tuple(stock), usable=problem.usable[:2])
+
+
+def test_a_protocol_is_judged_by_each_context_and_at_sites_of_which_it_is_not_nccl_s_own() -> None:
+    """Long messages take no LL128, however much the short ones gain by it."""
+    problem = with_protocols(Protocol.SIMPLE, Protocol.LL128)
+    auto = Auto(problem, model=FittedModel)
+    moves = auto._try_protocols(auto.space.stock)
+    trial = Trial(auto.space.stock, 1.0, 0.01)
+    tried = [next(moves).candidate]
+    tried.append(moves.send(Comparison(trial, trial, 0.05, 0.01, "worse")).candidate)
+    with pytest.raises(StopIteration) as ended:
+        moves.send(Comparison(trial, trial, -0.05, 0.01, "better"))
+    hidden, exposed = (Assignment((auto.space.stock[0], auto.space.stock[1])),) * 2
+    hidden = hidden.with_config(0, CommConfig(Algorithm.RING, Protocol.LL128))
+    exposed = exposed.with_config(1, CommConfig(Algorithm.RING, Protocol.SIMPLE))
+    assert tried == [hidden, exposed]
+    assert ended.value.value == exposed
+
+
+def test_the_model_knows_each_protocol_that_some_communication_does_not_have_already() -> None:
+    pairs = model_of(with_protocols(Protocol.SIMPLE, Protocol.LL128)).pairs
+    assert {protocol for _, protocol in pairs} == set(Protocol)
+    pairs = model_of(with_protocols(Protocol.SIMPLE, Protocol.SIMPLE)).pairs
+    assert {protocol for _, protocol in pairs} == {Protocol.LL, Protocol.LL128}
+
+
+def test_what_a_strategy_explained_last_is_kept_for_its_move_where_another_goes_on() -> None:
+    """It ends without a further proposal, and the next one begins before the session has written that move."""
+    problem = flat(2, ceiling=4).problem()
+
+    class Two(Scripted):
+        def moves(self, measurements: Measurements) -> Moves:
+            for candidate in (GOOD, OTHER):
+                script = Scripted(problem).script(candidate, answer=STOCK)
+                yield from self.follow(script, measurements)
+            return Answer(STOCK, "both are over")
+
+    session = TuningSession(Two(problem), problem)
+    LandscapeDriver(flat(2, ceiling=4)).drive(session)
+    said = [move.reason for move in session.moves if move.purpose == "trial" and "looked at it" in move.reason]
+    assert len(said) == 2

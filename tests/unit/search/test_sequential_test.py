@@ -67,3 +67,24 @@ def test_a_candidate_whose_iterations_are_spoilt_more_often_is_turned_down() -> 
 def test_the_shares_of_all_looks_sum_to_the_level(looks: tuple[int, ...]) -> None:
     test = sequential_test(0.04, looks)
     assert test._share * len(looks) == pytest.approx(0.04)
+
+
+def test_one_pause_of_the_job_takes_more_pairs_and_fails_no_proof() -> None:
+    """A pause is an outlier to the estimate and counts in the mean: of ten iterations it is too much, of thirty not."""
+    test = sequential_test(0.05, (10, 30))
+    test.add(window(*[0.95, 0.951, 0.949] * 3, 2.0), SIGMA)
+    assert test._total > 1.0
+    assert (test.passed, test.open) == (False, True)
+    test.add(window(*[0.95, 0.951, 0.949, 0.952] * 5), SIGMA)
+    assert test._total < 1.0
+    assert test.passed
+
+
+@pytest.mark.parametrize(("last", "is_open"), [(12, False), (96, True)])
+def test_the_next_look_is_paid_for_only_where_the_last_one_would_show_the_gain(last: int, is_open: bool) -> None:
+    """0.3 % at a standard error of 0.3 %: of interest, and nothing that two more pairs would prove."""
+    test = sequential_test(0.0125, (10, last))
+    test.add(window(*np.exp(-0.003 + 0.01 * np.array([1, -1, 0.5, -0.5, 1.2, -1.2, 0.8, -0.8, 0.3, -0.3]))), SIGMA)
+    assert test.found is not None
+    assert test.found.value - test.found.se < -test._worthwhile
+    assert test.open == is_open

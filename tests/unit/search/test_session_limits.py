@@ -10,7 +10,7 @@ import pytest
 
 from lagom.cost import FittedModel
 from lagom.records import STOCK, Assignment, CommConfig, Sample
-from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy, replay
+from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy, replay, statistics
 from lagom.search.landscape import LandscapeDriver, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
 from tests.unit.search.test_session import GOOD, OTHER, Scripted, drive, session_of
@@ -148,6 +148,15 @@ def test_a_config_whose_proof_there_was_no_time_for_is_not_forgotten() -> None:
     assert outcome.missing_pairs is not None
     assert outcome.missing_pairs >= Policy().looks[0]
     assert outcome.reason.startswith("no proof yet of 1.2")
+
+
+@pytest.mark.parametrize("pairs", range(14, 24))
+def test_no_final_is_begun_that_could_prove_nothing(pairs: int) -> None:
+    """Windows have even numbers of pairs: where nine are left and nine are needed, there is time for eight."""
+    session = limited_to(pairs)
+    counts = [move.pairs for move in session.moves if move.purpose == "final"]
+    level, looks = statistics.final_level(Policy().alpha), len(Policy().looks)
+    assert not counts or sum(counts) >= statistics.fewest_pairs(level / looks), counts
 
 
 def test_a_final_that_has_its_last_look_for_lack_of_time_is_no_verdict_on_stock() -> None:
