@@ -13,7 +13,7 @@ PYTEST := $(PY) -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 # Tests at a time. Many of them wait for processes of their own, so three keep two cores busy.
 JOBS   ?= 3
-SPREAD := -n $(JOBS) --dist loadgroup
+SPREAD := -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two pips at once in one environment would hurt

@@ -29,3 +29,7 @@ if hasattr(providers, "_get_local_constants"):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ProcessorTime())
+    if config.pluginmanager.hasplugin("xdist"):
+        from tests.one_worker import Distribution
+
+        config.pluginmanager.register(Distribution())

@@ -92,8 +92,8 @@ def has_a_limit(name: str) -> bool:
 
 
 def is_named(name: str) -> bool:
-    """Whether ``EXPENSIVE`` has the test; xdist puts the group that it is in behind its id."""
-    short = name.rpartition("/")[2].partition("@")[0]
+    """Whether ``EXPENSIVE`` has the test."""
+    short = name.rpartition("/")[2]
     return short in EXPENSIVE or short.partition("[")[0] in EXPENSIVE
 
 

@@ -17,8 +17,6 @@ import pytest
 from tests.processor_time import shared
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.xdist_group("packaging")  # its fixture is made once
-
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("liblagom.so", "libnccl-tuner-lagom.so", "liblagom_timeline.so")
 #: A command by which pip looks the name up in an index: there it is another project's.

@@ -23,8 +23,6 @@ from lagom.cli.main import app
 from tests.forked_commands import lagom
 from tests.processor_time import shared
 
-pytestmark = pytest.mark.xdist_group("readme_commands")  # its fixture is made once
-
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = (README, *sorted((ROOT / "docs").rglob("*.md")))

@@ -18,8 +18,6 @@ from tests import torch_jobs
 from tests.processor_time import shared
 from tests.tiers import amount
 
-pytestmark = pytest.mark.xdist_group("torch")  # its fixture is made once, and torch is compiled once
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 PLAIN = ("ddp", "fsdp2", "tensor_parallel", "expert_parallel")

@@ -31,8 +31,6 @@ from tests.processor_time import shared as charged_apart
 from tests.system.support import Job
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.xdist_group("end_to_end")  # its fixture is made once
-
 FRESH_PROCESSES = True  # the region is found in /proc/<pid>/environ
 MEGABYTE = 1 << 20
 SCENE = Scene(ranks=4, layers=4, tokens=4096, noise=0.005)

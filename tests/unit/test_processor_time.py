@@ -52,7 +52,6 @@ def test_the_limit_grows_with_the_slowness_of_the_machine_and_a_named_test_has_n
     assert too_expensive("tests/x.py::test", 2 * LIMIT_S, 2.0) == ""
     named = next(iter(EXPENSIVE))
     assert too_expensive(f"tests/native/{named}", 100.0, 1.0) == ""
-    assert too_expensive(f"tests/native/{named}@group", 100.0, 1.0) == ""
 
 
 @pytest.mark.parametrize("name", EXPENSIVE)

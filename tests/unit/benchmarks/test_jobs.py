@@ -22,8 +22,6 @@ from tests import torch_jobs
 from tests.processor_time import shared
 from tests.tiers import FULL, amount
 
-pytestmark = pytest.mark.xdist_group("torch")  # its fixture is made once, and torch is compiled once
-
 JOBS = Path(__file__).parents[3] / "benchmarks" / "jobs"
 #: Each in seconds; the meshes only where there is time.
 QUICK = ("fsdp.py", "tp_domino.py", "ep_two_batch.py", "contention.py")

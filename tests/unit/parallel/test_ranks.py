@@ -16,7 +16,6 @@ from tests.tiers import amount
 pytest.importorskip("torch")
 JOB = Path(__file__).with_name("ranks_job.py")
 CASES = re.findall(r"^@case\ndef (\w+)", JOB.read_text(), re.MULTILINE)
-pytestmark = pytest.mark.xdist_group("parallel_ranks")
 
 
 @pytest.fixture(scope="module")

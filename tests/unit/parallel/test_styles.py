@@ -17,7 +17,6 @@ from tests import torch_jobs
 pytest.importorskip("torch")
 JOB = Path(__file__).with_name("styles_job.py")
 CASES = re.findall(r"^@case\ndef (\w+)", JOB.read_text(), re.MULTILINE)
-pytestmark = pytest.mark.xdist_group("parallel_styles")
 
 
 @pytest.fixture(scope="module")

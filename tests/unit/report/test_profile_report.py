@@ -29,8 +29,6 @@ from lagom.timeline.trace_coverage import TraceCoverage
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 from tests.tiers import amount
 
-pytestmark = pytest.mark.xdist_group("profile_report")  # its fixture is made once
-
 DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"
 PNG = b"\x89PNG\r\n"
 
