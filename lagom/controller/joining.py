@@ -33,7 +33,7 @@ class Joining(TunerPhase):
                 "one of its ranks is registered twice, or cannot be distinguished from another one of its process"
             )
         slots = state.region.slots(state.view.index)
-        if len(slots) < state.view.rank_count:
+        if len(slots) < state.view.rank_count or not state.region.claim(state.view.index):
             return None
         if not state.rules and not all(slot.records_calls for slot in slots):
             return self._pass_through(
