@@ -150,17 +150,18 @@ class ReplayLog:
             self._write_ranks(seen)
             for group in seen.groups:
                 self._write_group(group)
-            if self._search is not None and self._unmatched and self._unmatched == set(self._unbegun):
-                self._give_way(self._search)
+            self._give_way()
 
-    def _give_way(self, search: Callable[[], None]) -> None:
-        """Nothing of the saved config is in force, and the job makes other calls: it is tuned as one without."""
+    def _give_way(self) -> None:
+        """Where nothing of the saved config is in force and the job makes other calls, it is tuned as one without."""
+        is_other = bool(self._unmatched) and self._unmatched == set(self._unbegun) and not any(self._agreed.values())
+        if self._search is None or not is_other:
+            return
         self._over.set()
-        if not any(self._agreed.values()):
-            self._gave_way = True
-            reason = "the saved config is of another program: the job is tuned instead"
-            self._log.write(journal.JobEnd(reason=reason, seconds=time.monotonic() - self._began))
-            search()
+        self._gave_way = True
+        reason = "the saved config is of another program: the job is tuned instead"
+        self._log.write(journal.JobEnd(reason=reason, seconds=time.monotonic() - self._began))
+        self._search()
 
     def _start(self) -> None:
         self._started = True
