@@ -15,6 +15,7 @@ import heapq
 import re
 import stat
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -47,19 +48,26 @@ class _Stored(BaseModel):
 
 
 class Job(_Stored):
-    """A job as it is started. ``variables``: those that make another job of the same command."""
+    """A job as it is started. ``words``: those of its command that are the same at each start; ``program``: of these
+    the launchers and the script, without the script's arguments; ``variables``: those that make another job of the
+    same command."""
 
     command: tuple[str, ...]
     folder: str
     variables: dict[str, str]
+    words: tuple[str, ...] = ()  # empty: kept by an older release
+    program: tuple[str, ...] = ()
 
     def is_same(self, other: Job) -> bool:
         """The placeholder, in a word of either command, stands for any text; what is around it must be the same."""
-        here = (self.folder, self.variables, len(self.command))
-        return here == (other.folder, other.variables, len(other.command)) and all(
-            ours == theirs or _stands_for(ours, theirs) or _stands_for(theirs, ours)
-            for ours, theirs in zip(self.command, other.command, strict=True)
-        )
+        return self._is_here(other) and _are_same(self.words or self.command, other.words or other.command)
+
+    def is_like(self, other: Job) -> bool:
+        """The same script by the same launchers, whatever its arguments: seeds and folders differ at each start."""
+        return self._is_here(other) and _are_same(self.program, other.program)
+
+    def _is_here(self, other: Job) -> bool:
+        return (self.folder, self.variables) == (other.folder, other.variables)
 
 
 class Machine(_Stored):
@@ -180,6 +188,13 @@ class ConfigCache:
                 _write(config.path, config.path.read_text(), entry)
         except (FileNotFoundError, ValueError):
             return
+
+
+def _are_same(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    return len(ours) == len(theirs) and all(
+        one == other or _stands_for(one, other) or _stands_for(other, one)
+        for one, other in zip(ours, theirs, strict=True)
+    )
 
 
 def _stands_for(pattern: str, word: str) -> bool:

@@ -52,7 +52,8 @@ SETTINGS = (
         "`off`: the plugin does nothing at all. `tune`: search for better configs while the job runs. `replay`: use "
         "those of LAGOM_CONFIG, without a search and without a controller (on NCCL 2.21 to 2.26 its size rules, or "
         "those of LAGOM_SET; nothing else can be done there). `replay-or-tune`: the same, and tune if the saved config "
-        "does not fit. `auto`: `replay` if LAGOM_CONFIG is set, else `tune`.",
+        "does not fit; with `lagom run` also if it is of another program. `auto`: `replay` if LAGOM_CONFIG is set, "
+        "else `tune`.",
         choices=("auto", "tune", "replay", "replay-or-tune", "off"),
     ),
     Setting(
@@ -165,9 +166,10 @@ SETTINGS = (
         "folder or off",
         "~/.cache/lagom",
         ("launcher", "controller", "job"),
-        "Where the saved configs of tuned jobs are kept: `lagom run` replays a job's own at its next start, without a "
-        "search (`--fresh` searches). The choices of `lagom.parallel` are kept there, too. The default is below "
-        "XDG_CACHE_HOME where that is set. `off`, or the empty word: nothing is kept and nothing is used.",
+        "Where the saved configs of tuned jobs are kept: `lagom run` replays a job's own at its next start, and "
+        "searches where that does not fit (`--fresh`: at once). The choices of `lagom.parallel` are kept there, too. "
+        "The default is below XDG_CACHE_HOME where that is set. `off`, or the empty word: nothing is kept and nothing "
+        "is used.",
     ),
     Setting(
         "LAGOM_NODES",

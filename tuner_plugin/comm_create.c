@@ -124,7 +124,7 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
                       "the shared region has no entry left for another communicator; it runs stock.");
     }
     const struct lagom_plan *plan = options->config == NULL ? NULL : own_plan(comm, options);
-    if (options->config != NULL && plan == NULL) {
+    if (options->config != NULL && plan == NULL && !options->may_tune) {
         lagom_slot_release(options->mapping, comm->slot_index);
         free(comm);
         return refuse(reason, reason_bytes, "the saved config has no section for this communicator; it runs stock.");
@@ -142,6 +142,7 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
     if (was_made_here(options->config)) {
         comm->channels.most = LAGOM_ANY_CHANNELS;
     }
+    comm->agreement.follows_controller = options->may_tune;
     comm->agreement.no_threads = !comm->threads.possible;
     comm->agreement.most_all_gather_channels = &comm->channels.most;
     if (plan == NULL) {

@@ -11,6 +11,7 @@
 struct lagom_comm_options {
     struct lagom_mapping *mapping;
     const struct lagom_config_file *config; /* replay; NULL = a controller decides */
+    bool may_tune;                       /* replay: a controller may come all the same, and decides then */
     uint32_t ordinal;                    /* among this process's communicators of that size */
     bool threads_wanted;                 /* LAGOM_NT=1 */
     int nccl_version;

@@ -150,8 +150,11 @@ static void remark_untunable(const struct lagom_init_info *info, const struct la
 static struct lagom_comm_context *create_comm(const struct lagom_init_info *info, struct lagom_profiled *profiled)
 {
     char reason[LAGOM_PATH_BYTES];
+    bool may_tune = plugin.job.settings.mode == LAGOM_MODE_REPLAY_OR_TUNE;
+    bool replays = plugin.job.replaying && !(may_tune && lagom_region_controller_alive(&plugin.job.mapping));
     const struct lagom_comm_options options = {.mapping = &plugin.job.mapping,
-                                               .config = plugin.job.replaying ? &plugin.job.config : NULL,
+                                               .config = replays ? &plugin.job.config : NULL,
+                                               .may_tune = may_tune,
                                                .ordinal = ordinal_of(info),
                                                .threads_wanted = plugin.job.settings.threads,
                                                .nccl_version = plugin.job.caller.version,

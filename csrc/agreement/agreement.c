@@ -32,14 +32,22 @@ static struct lagom_rank_plan *held(struct lagom_agreement *agreement)
     return &agreement->plans[1 - agreement->current];
 }
 
+/* Of a rank that replays: what another rank publishes must be what this one has read itself. */
+static bool is_mine(const struct lagom_agreement *agreement, const struct lagom_plan *plan)
+{
+    const struct lagom_plan *mine = agreement->own_config;
+    bool is_controllers = (plan->flags & LAGOM_PLAN_LAST_ACK_COMMITS) == 0;
+    return mine == NULL || (is_controllers && agreement->follows_controller) ||
+           lagom_plan_content_hash(plan) == lagom_plan_content_hash(mine);
+}
+
 static enum lagom_plan_fault judge(const struct lagom_agreement *agreement, const struct lagom_plan *plan)
 {
     enum lagom_plan_fault fault = lagom_plan_check(plan, agreement->comm_id);
     if (fault != LAGOM_PLAN_SOUND) {
         return fault;
     }
-    const struct lagom_plan *mine = agreement->own_config;
-    if (mine != NULL && lagom_plan_content_hash(plan) != lagom_plan_content_hash(mine)) {
+    if (!is_mine(agreement, plan)) {
         return LAGOM_PLAN_NOT_MINE;
     }
     if (agreement->no_threads && lagom_plan_sets_threads(plan)) {

@@ -35,6 +35,7 @@ struct lagom_agreement {
     struct lagom_slot *slot;
     struct lagom_replay *replay;          /* replay.h; NULL = a controller decides */
     const struct lagom_plan *own_config; /* replay: only a plan of equal content is acknowledged; NULL = any */
+    bool follows_controller; /* replay: a controller's plan is acknowledged, too. The plugin may set it after init */
     uint64_t comm_id;
     struct lagom_pending pending;
     bool no_threads;  /* this rank cannot set threads: it refuses a plan that does. The plugin may set it after init */

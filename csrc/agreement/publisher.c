@@ -102,6 +102,17 @@ int lagom_publish_complete(struct lagom_region *region, uint32_t communicator)
            !lagom_publish_has_double(region, communicator);
 }
 
+int lagom_publish_claim(struct lagom_region *region, uint32_t communicator)
+{
+    if (communicator >= LAGOM_MAX_PLANS) {
+        return 0;
+    }
+    struct lagom_communicator *entry = &region->communicators[communicator];
+    lagom_compare_exchange(&entry->publisher, 0, LAGOM_CONTROLLER_PUBLISHES);
+    return lagom_load_acquire(&entry->publisher) == LAGOM_CONTROLLER_PUBLISHES ||
+           LAGOM_WORD_STATE(lagom_load_acquire(&entry->word)) == LAGOM_COMMITTED;
+}
+
 static bool is_sound(struct lagom_plan *plan)
 {
     plan->hash = lagom_plan_hash(plan);

@@ -35,6 +35,10 @@ int lagom_publish_ready(struct lagom_region *region, uint32_t communicator);
  * each of its ranks. An absent rank could never be asked, and one that is registered twice hides an absent one. */
 int lagom_publish_complete(struct lagom_region *region, uint32_t communicator);
 
+/* For a controller, before its first plan here: 1 if it publishes from now on. 0 while a rank does, which replays a saved
+ * config and has not got it into force. */
+int lagom_publish_claim(struct lagom_region *region, uint32_t communicator);
+
 /* 1 if two ready slots of the communicator are of the same rank. */
 int lagom_publish_has_double(struct lagom_region *region, uint32_t communicator);
 

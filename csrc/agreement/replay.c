@@ -97,8 +97,11 @@ static uint64_t try_again(struct lagom_replay *replay)
 static uint64_t look_at_outcome(struct lagom_replay *replay)
 {
     enum lagom_outcome outcome = lagom_publish_poll(replay->region, replay->communicator);
-    uint64_t epoch = LAGOM_WORD_EPOCH(lagom_load_acquire(&replay->agreement->shared->word));
-    if (outcome == LAGOM_OUTCOME_ABORTED || epoch != replay->published_epoch) {
+    if (LAGOM_WORD_EPOCH(lagom_load_acquire(&replay->agreement->shared->word)) != replay->published_epoch) {
+        replay->state = LAGOM_REPLAY_FOLLOWING; /* a controller publishes here by now */
+        return UINT64_MAX;
+    }
+    if (outcome == LAGOM_OUTCOME_ABORTED) {
         return try_again(replay);
     }
     if (outcome == LAGOM_OUTCOME_COMMITTED) {

@@ -274,7 +274,7 @@ struct lagom_communicator {
     uint64_t word;      /* CAS; the switch. Its own cache line with capture: all that the fast path reads */
     uint32_t capture;   /* C; enum lagom_capture */
     uint32_t reserved;
-    uint64_t publisher; /* CAS 0 -> slot + 1: who publishes where no controller does (replay) */
+    uint64_t publisher; /* CAS 0 -> slot + 1 of the rank that replays, or -> LAGOM_CONTROLLER_PUBLISHES */
     uint64_t pad1[5];
 };
 _Static_assert(offsetof(struct lagom_communicator, word) == 128, "the fast path reads one line");
@@ -322,6 +322,7 @@ struct lagom_slot {
     uint64_t pad2[4];
 };
 #define LAGOM_UNKNOWN_RANK 0xffffffffu
+#define LAGOM_CONTROLLER_PUBLISHES UINT64_MAX /* of lagom_communicator.publisher */
 #define LAGOM_UNKNOWN_DEVICE 0xffffffffu
 _Static_assert(sizeof(struct lagom_slot) == 5 * 64, "hot fields sit on cache lines of their own");
 

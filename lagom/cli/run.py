@@ -205,7 +205,9 @@ def run(
         search_seconds=search_seconds,
     )
     if cache.config is not None:
-        job_options = replace(job_options, config=cache.config.path, cached_by=cache.config.origin)
+        job_options = replace(
+            job_options, config=cache.config.path, cached_by=cache.config.origin, or_tune=cache.may_tune
+        )
     plan = plan_job(job_options, os.environ, plugin_path())
     start = choose_start(headroom, headroom_from, plan.config, os.environ, command)
     remarks = (

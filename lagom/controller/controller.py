@@ -134,7 +134,7 @@ class Controller:
     def _note_refused_config(self, process: ProcessView) -> None:
         """The job is tuned instead: whoever watches it is told at once, and once for all ranks."""
         if process.refusal is not None:
-            self.events.note(f"not in force: {process.remark}", level="notice")
+            self.events.note(f"not in force: {process.remark}", level="notice", refusal=process.refusal)
 
     def _notice_a_restart(self, processes: list[ProcessView]) -> None:
         """Every rank is another one: the job came again under its name, perhaps with fewer. What those before have

@@ -32,11 +32,11 @@ class EventLog:
         self.run = journal.RunState(keep_samples=False)
         self.listeners: list[Callable[[SearchEvent], None]] = [self.run.apply]  # those that get what a search does
 
-    def note(self, text: str, *, level: journal.Level = "info") -> None:
+    def note(self, text: str, *, level: journal.Level = "info", refusal: ConfigRefusal | None = None) -> None:
         """Anything a reader should know; the same sentence is written once."""
         if text not in self._said:
             self._said.add(text)
-            self.log.write(journal.Note(text=text, level=level))
+            self.log.write(journal.Note(text=text, level=level, refusal=refusal))
 
     def warn(self, text: str) -> None:
         """A note that asks for attention."""

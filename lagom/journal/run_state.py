@@ -154,6 +154,7 @@ class RunState:
         if event.level == "warning":
             self.warnings.append(event.text)
             self._remark(event.text)
+        self.refusal = self.refusal or event.refusal
 
     def _job_end(self, event: schema.JobEnd) -> None:
         self.end = event

@@ -363,11 +363,13 @@ class Passthrough(Base):
 
 
 class Note(Base):
-    """Anything else a reader should know; a ``notice`` is printed at once while the job runs, like a warning."""
+    """Anything else a reader should know; a ``notice`` is printed at once while the job runs, like a warning.
+    ``refusal``: of the saved config in place of which the job is tuned."""
 
     event: Literal["note"] = "note"
     text: str
     level: Level = "info"
+    refusal: ConfigRefusal | None = None
 
 
 class Dropped(Base):

@@ -5,7 +5,7 @@ a problem with the cache only prints one sentence."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from lagom.environment import find_gpu, with_conf_files
 from lagom.errors import LagomError
 from lagom.journal import RunState, Verdict, refusal_of, verdict_of
 from lagom.launch.job_plan import local_rank
-from lagom.launch.launchers import Ranks, read_command, starts_every_rank
+from lagom.launch.launchers import Ranks, read_command, starts_every_rank, words_of_program, words_that_stay
 from lagom.launch.status_text import ROOM, paste, shorten
 from lagom.settings import cache_folder, is_simulated
 from lagom.wire.config_refusal import ConfigRefusal
@@ -31,12 +31,14 @@ MOST_NAMED = 3  # by `lagom env`
 @dataclass(frozen=True, slots=True)
 class CacheUse:
     """What a start takes from the cache. ``environ``: before anything was added; ``config``: to be replayed, None =
-    there is none, or it may not be used; ``unfinished``: what an interrupted search had found, to be tried first;
-    ``is_kept``: whether what a search finds is kept."""
+    there is none, or it may not be used; ``is_like``: it was found with other arguments of the same script;
+    ``unfinished``: what an interrupted search had found, to be tried first; ``is_kept``: whether what a search finds is
+    kept."""
 
     command: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     config: CachedConfig | None = None
+    is_like: bool = False
     unfinished: CachedConfig | None = None
     is_kept: bool = False
     remarks: tuple[str, ...] = ()
@@ -44,12 +46,26 @@ class CacheUse:
     def at_end(self, run: RunState) -> Iterator[str]:
         """Keep what the job found, or note that its config did not fit; a line about it."""
         verdict = verdict_of(run)
-        if self.config is not None and (refusal := refusal_of(run)) is not None:
+        if self.config is not None and (refusal := self._refusal(run)) is not None:
             yield _refuse(self.config, refusal, self.environ)
-        elif self.is_kept and verdict == "improved" and run.end is not None and run.end.config:
+        if self.is_kept and verdict == "improved" and run.end is not None and run.end.config:
             yield keep_config(self.command, Path(run.end.config), self.environ, LIVE)
         if self.is_kept and run.start is not None and run.start.folder:
             yield from _keep_unfinished(self, verdict, Path(run.start.folder) / BEST_SO_FAR_NAME)
+
+    @property
+    def may_tune(self) -> bool:
+        """Whether the job is searched where the config does not fit. One with start settings stays: they are in force
+        already when that is known."""
+        return self.config is not None and not _asks_for_a_start(self.config)
+
+    def _refusal(self, run: RunState) -> ConfigRefusal | None:
+        """Why the config did not fit this job; None where it did, or where it is that of a like one."""
+        if self.is_like:
+            return None
+        if self.may_tune and run.start is not None and run.start.mode == "tune":  # so it was searched
+            return run.refusal or ConfigRefusal("program")
+        return refusal_of(run)
 
 
 #: Of a job that has nothing to do with the cache.
@@ -68,7 +84,10 @@ def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: 
         found = cache.of_folder(str(Path.cwd()))
         unfinished = _fitting(_unfinished(before).of_folder(str(Path.cwd())).configs, command, before)
         config = _fitting(found.configs, command, before)
-        if config is not None and headroom.VARIABLE in load_config(config.path).environment:
+        is_like = config is None
+        if config is None:
+            config = _fitting(filter(_is_of_a_search, found.configs), command, before, like=True)
+        elif headroom.VARIABLE in load_config(config.path).environment:
             config = None  # head-room is only for who asks for it: it costs memory
     except FAILURES as error:
         return CacheUse(command, before, is_kept=True, remarks=(_one_line(error),))
@@ -79,7 +98,9 @@ def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: 
         return CacheUse(command, before, unfinished=unfinished, is_kept=True, remarks=remarks)
     started = read_command(command, environ)
     if started.ranks is Ranks.EVERY:
-        return CacheUse(command, before, config, is_kept=True, remarks=remarks)
+        if is_like:
+            remarks = (*remarks, shorten(f"its config was found with {shlex.join(config.entry.job.command)}", ROOM))
+        return CacheUse(command, before, config, is_like, is_kept=True, remarks=remarks)
     named = (
         f"tuned before: lagom run --config {paste(config.path)} -- CMD; nothing is set: "
         f"{started.why}, and every rank must have the same settings"
@@ -162,7 +183,13 @@ def _cache(environ: Mapping[str, str]) -> ConfigCache | None:
 
 
 def _job(command: Sequence[str], environ: Mapping[str, str]) -> Job:
-    return Job(command=tuple(command), folder=str(Path.cwd()), variables=env_fingerprint(with_conf_files(environ)))
+    return Job(
+        command=tuple(command),
+        folder=str(Path.cwd()),
+        variables=env_fingerprint(with_conf_files(environ)),
+        words=tuple(words_that_stay(command)),
+        program=tuple(words_of_program(command)),
+    )
 
 
 def _machine(environ: Mapping[str, str]) -> Machine:
@@ -170,13 +197,21 @@ def _machine(environ: Mapping[str, str]) -> Machine:
 
 
 def _fitting(
-    configs: Sequence[CachedConfig], command: Sequence[str], environ: Mapping[str, str]
+    configs: Iterable[CachedConfig], command: Sequence[str], environ: Mapping[str, str], *, like: bool = False
 ) -> CachedConfig | None:
-    """The newest of this job on this machine. The machine is asked only if there is one of the job: it takes time."""
+    """The newest of this job, or of a ``like`` one, on this machine. The machine is asked only if there is one of the
+    job: it takes time."""
     job = _job(command, environ)
-    of_job = [config for config in configs if config.entry.job.is_same(job)]
+    of_job = [each for each in configs if (each.entry.job.is_like(job) if like else each.entry.job.is_same(job))]
     machine = _machine(environ) if of_job else Machine()
     return next((config for config in of_job if config.entry.machine == machine), None)
+
+
+def _is_of_a_search(config: CachedConfig) -> bool:
+    """Whether it is for the iterations of one program only, so that nothing of it comes into force in another one."""
+    saved = load_config(config.path)
+    of_programs = all(section.program is not None and not section.rules for section in saved.sections)
+    return config.entry.by == LIVE and not config.entry.refused and not saved.environment and of_programs
 
 
 def _refuse(config: CachedConfig, refusal: ConfigRefusal, environ: Mapping[str, str]) -> str:

@@ -75,6 +75,11 @@ def words_that_stay(command: Sequence[str]) -> list[str]:
     return _Reader().read(list(command))
 
 
+def words_of_program(command: Sequence[str]) -> list[str]:
+    """Of these the launchers and the script, without the script's own arguments."""
+    return _Reader(with_arguments=False).read(list(command))
+
+
 def log_folders(command: Sequence[str]) -> list[Path]:
     """Folders in which a launcher keeps what the ranks print."""
     reader = _Reader()
@@ -104,9 +109,11 @@ class _Part:
 
 class _Reader:
     """Goes through a command from wrapper to wrapper, also into the text of ``bash -c``. ``chains``: of each simple
-    command in it the launchers, from the outermost to the program."""
+    command in it the launchers, from the outermost to the program. ``with_arguments``: whether the program's own are
+    among the words that stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_arguments: bool = True) -> None:
+        self.with_arguments = with_arguments
         self.chains: list[list[_Part]] = []
         self.variables: dict[str, str] = {}
 
@@ -173,7 +180,9 @@ class _Reader:
                 if launcher is not None and launcher.starts is not Starts.HERE and not is_value:
                     return words[:at] + self.read(words[at:], chain)
         self.chains.append(chain)
-        return words
+        if self.with_arguments:
+            return words
+        return words[:1] if chain[-1].launcher.names else []  # a script's name; of a program that is read already
 
     def _assigns(self, word: str, stay: list[str]) -> bool:
         if (found := ASSIGNMENT.fullmatch(word)) is None:

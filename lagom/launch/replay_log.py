@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,23 +48,27 @@ NOT_AGREED = (
 NOT_BEGUN = "no iteration of the saved config's {} calls was seen before the job ended"
 
 
-def replay_log(plan: JobPlan) -> ReplayLog | None:
+def replay_log(plan: JobPlan, search: Callable[[], None]) -> ReplayLog | None:
     """The log of a planned job that may replay a saved config, or is off; None if another process writes the log, or
-    none is wanted."""
+    none is wanted. ``search``: starts a controller, which tunes the job and writes its log from then on."""
     key = job_key() if plan.mode in (*REPLAYING_MODES, "off") else None
     first = local_rank(os.environ) in (None, 0)
-    return ReplayLog(plan, key) if key is not None and first and plan.logs and not plan.starts_controller else None
+    may_search = plan.mode == "replay-or-tune" and plan.variables["LAGOM_CONTROLLER"] != "none"
+    if key is None or not first or not plan.logs or plan.starts_controller:
+        return None
+    return ReplayLog(plan, key, search if may_search else None)
 
 
 class ReplayLog:
     """Reads shared memory in a thread until :meth:`end`. In mode replay-or-tune the ranks start a controller if the
-    saved config does not fit, and it writes the log; so this one begins only when something is replayed.
+    saved config does not fit, and it writes the log; so this one begins only when something is replayed. Where that is
+    of another program it calls ``search`` and ends.
 
     A plan that all ranks agreed on is said to be in force once an iteration of its program has begun, because until
     then NCCL chooses; one with rules, at once."""
 
-    def __init__(self, plan: JobPlan, key: str) -> None:
-        self._plan, self._region = plan, region_path(key)
+    def __init__(self, plan: JobPlan, key: str, search: Callable[[], None] | None = None) -> None:
+        self._plan, self._region, self._search = plan, region_path(key), search
         self._began = time.monotonic()
         self._log = journal.Journal(plan.folder)
         from lagom.controller.event_log import EventLog  # and the search with it, which other jobs start without
@@ -81,6 +85,7 @@ class ReplayLog:
         self._asks_only_start = not self._saved.sections and bool(self._saved.environment)
         self._starts = JobRegions(os.environ) if self._saved.environment else None
         self._start_is_written = False
+        self._gave_way = False  # to a controller
         self._over = threading.Event()
         if plan.mode in ("replay", "off"):
             self._start()
@@ -93,7 +98,7 @@ class ReplayLog:
         self._over.set()
         if not self._is_off:
             self._thread.join(LATER)
-        if self._started:
+        if self._started and not self._gave_way:
             self._write_end("cannot be started" if code is None else f"ended with {code}")
         self._log.close()
 
@@ -145,6 +150,18 @@ class ReplayLog:
             self._write_ranks(seen)
             for group in seen.groups:
                 self._write_group(group)
+            self._give_way()
+
+    def _give_way(self) -> None:
+        """Where nothing of the saved config is in force and the job makes other calls, it is tuned as one without."""
+        is_other = bool(self._unmatched) and self._unmatched == set(self._unbegun) and not any(self._agreed.values())
+        if self._search is None or not is_other:
+            return
+        self._over.set()
+        self._gave_way = True
+        reason = "the saved config is of another program: the job is tuned instead"
+        self._log.write(journal.JobEnd(reason=reason, seconds=time.monotonic() - self._began))
+        self._search()
 
     def _start(self) -> None:
         self._started = True

@@ -19,7 +19,7 @@ from lagom.files import write_named
 from lagom.journal import RunState
 from lagom.journal.log_status import describe_broken_log
 from lagom.launch.cached_config import NO_CACHE, CacheUse
-from lagom.launch.controller_process import ControllerProcess, prepare_log
+from lagom.launch.controller_process import ControllerProcess, open_log, prepare_log
 from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.launch.progress_text import show_progress
 from lagom.launch.replay_log import replay_log
@@ -92,21 +92,32 @@ def _run_with_controller(
 ) -> int:
     """``progress_since``: print what the log gains from then on (wall clock, s); None = print nothing."""
     with signals_held() as mask:
-        controller = ControllerProcess(plan, mask, log) if log else None
+        controllers = [ControllerProcess(plan, mask, log)] if log else []
+
+        def search() -> None:
+            try:
+                controllers.append(ControllerProcess(plan, mask, open_log(plan.folder)))
+            except (OSError, UsageError) as error:
+                say(f"the saved config is of another program, and the job cannot be tuned instead: {error}")
+
+        def check() -> None:
+            for controller in controllers:
+                controller.check()
+
         progress = (
             show_progress(plan.folder, progress_since) if plan.logs and progress_since else contextlib.nullcontext()
         )
-        replay = replay_log(plan) if plan.logs else None
+        replay = replay_log(plan, search) if plan.logs else None
         code = None
         try:
             with progress:
-                code = _run_timed(command, mask, controller.check if controller else lambda: None, seconds_file)
+                code = _run_timed(command, mask, check, seconds_file)
                 return code
         finally:
-            if controller:
-                controller.end(code)
             if replay:
-                replay.end(code)
+                replay.end(code)  # from now on it starts no controller
+            for controller in controllers:
+                controller.end(code)
 
 
 def check_command(name: str) -> None:

@@ -56,7 +56,8 @@ def _planned(plan: JobPlan) -> str:
     if plan.mode == "replay" and plan.config is None:
         return f"replay {_pins(plan)} on NCCL 2.21 to 2.26, no search"
     if plan.cached_by:
-        return f"replay config cached by {plan.cached_by}, no search (--fresh searches)"
+        search = "no search (--fresh searches)" if plan.mode == "replay" else "tune if it does not fit (or --fresh)"
+        return f"replay config cached by {plan.cached_by}, {search}"
     if plan.config is not None:
         search = "no search" if plan.mode == "replay" else "tune if it does not fit"
         return f"replay saved config {paste(plan.config)}, {search}"

@@ -173,6 +173,7 @@ int lagom_publish_withdraw(struct lagom_region *region, uint32_t communicator);
 int lagom_publish_ready(struct lagom_region *region, uint32_t communicator);
 int lagom_publish_complete(struct lagom_region *region, uint32_t communicator);
 int lagom_publish_has_double(struct lagom_region *region, uint32_t communicator);
+int lagom_publish_claim(struct lagom_region *region, uint32_t communicator);
 uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint64_t *smallest, uint64_t *largest);
 
 void lagom_timeline_want(struct lagom_region *region, uint32_t process, uint32_t wanted);

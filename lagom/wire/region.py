@@ -241,6 +241,11 @@ class Region:
         """Whether two ready slots are of the same rank: then another rank is missing, and no plan is ever offered."""
         return bool(self._lib.lagom_publish_has_double(self._region, communicator))
 
+    def claim(self, communicator: int) -> bool:
+        """Whether the controller publishes here from now on: no rank does that replays a saved config which is not in
+        force yet."""
+        return bool(self._lib.lagom_publish_claim(self._region, communicator))
+
     def ready_to_publish(self, communicator: int) -> bool:
         """Whether every rank has passed the last committed plan's start, so a new plan may be prepared."""
         return bool(self._lib.lagom_publish_ready(self._region, communicator))

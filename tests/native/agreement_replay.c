@@ -194,6 +194,58 @@ static void a_controllers_plan_is_not_accepted(void)
     CHECK_EQUAL(group.region->slots[0].refused_fault, LAGOM_PLAN_NOT_MINE);
 }
 
+static void a_controllers_plan_is_accepted_where_it_may_tune(void)
+{
+    struct lagom_plan plan = simple_plan(50, 0, 9);
+    fresh(2);
+    uint64_t n = 0;
+    while (!group.rank[0]->active || !group.rank[1]->active) {
+        check_nth(n++, false);
+    }
+    CHECK(lagom_publish_claim(group.region, 0)); /* what the ranks replay is in force */
+    group.rank[0]->follows_controller = group.rank[1]->follows_controller = true;
+    plan.start_call = n + 50;
+    CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_OK);
+    for (; n < plan.start_call + 10; n++) {
+        nth(0, n);
+        nth(1, n);
+        lagom_publish_poll(group.region, 0);
+    }
+    CHECK_EQUAL(group.rank[0]->plans[group.rank[0]->current].plan.epoch, plan.epoch);
+    CHECK_EQUAL(group.rank[1]->plans[group.rank[1]->current].plan.epoch, plan.epoch);
+}
+
+/* Two that publish would write into one plan. */
+static void either_a_rank_or_a_controller_publishes(void)
+{
+    fresh(2);
+    CHECK(lagom_publish_claim(group.region, 0));
+    for (uint64_t n = 0; n < 300; n++) {
+        check_nth(n, false);
+    }
+    CHECK_EQUAL(group.replay[0].published_epoch + group.replay[1].published_epoch, 0);
+    fresh(2);
+    for (uint64_t n = 0; group.replay[0].state != LAGOM_REPLAY_OPEN; n++) {
+        nth(0, n);
+    }
+    CHECK(!lagom_publish_claim(group.region, 0));
+}
+
+static void a_rank_leaves_the_word_to_a_controller_that_has_published(void)
+{
+    fresh(2);
+    for (uint64_t n = 0; !group.rank[0]->active || !group.rank[1]->active; n++) {
+        nth(0, n);
+        nth(1, n);
+    }
+    uint32_t one = group.replay[0].published_epoch != 0 ? 0 : 1;
+    group.replay[one].state = LAGOM_REPLAY_OPEN; /* it has not looked since */
+    group.replay[one].next_look = 0;
+    group.replay[one].published_epoch--;
+    CHECK_EQUAL(lagom_replay_poll_switch(&group.replay[one]), UINT64_MAX);
+    CHECK_EQUAL(group.replay[one].state, LAGOM_REPLAY_FOLLOWING);
+}
+
 static void a_bad_config_is_not_started(void)
 {
     struct lagom_replay replay;
@@ -252,6 +304,9 @@ int main(void)
     RUN(a_rank_that_was_late_for_the_history_is_asked_again);
     RUN(the_tries_end);
     RUN(a_controllers_plan_is_not_accepted);
+    RUN(a_controllers_plan_is_accepted_where_it_may_tune);
+    RUN(either_a_rank_or_a_controller_publishes);
+    RUN(a_rank_leaves_the_word_to_a_controller_that_has_published);
     RUN(a_bad_config_is_not_started);
     RUN(threads_agree_or_stay);
     free_group(&group);

@@ -66,7 +66,7 @@ def test_the_config_is_replayed_and_fresh_or_another_variable_searches(
     cache = keep(tmp_path, monkeypatch)
     _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
     assert "plan: replay config cached by lagom tune on 20" in lines(done)[0]
-    assert "no search (--fresh searches)" in lines(done)[0]
+    assert "tune if it does not fit (or --fresh)" in lines(done)[0]
     assert any("in force: saved config (1 site or rule) on 2 ranks" in line for line in lines(done))
     assert read_run(tmp_path / "log").verdict == "replayed"
     keep(tmp_path, monkeypatch, job=NO_JOB)
@@ -81,8 +81,11 @@ def test_a_config_that_the_ranks_refuse_is_not_used_at_the_next_start(
     cache = keep(tmp_path, monkeypatch, ranks=16)
     _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
     assert "plan: replay config cached by" in plan_of(done)
-    assert lines(done)[-3].startswith("lagom: the cached config is not used at the next start: made for 16 ranks, this")
-    assert lines(done)[-1].startswith("lagom: next: lagom run -- ")
+    assert any(
+        "not in force: saved config refused: made for 16 ranks, this job has 2; the job is" in x for x in lines(done)
+    )
+    refused = "lagom: the cached config is not used at the next start: made for 16 ranks, this job has 2"
+    assert refused in lines(done), done.stderr
     _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
     assert lines(done)[0].startswith(TUNES)
 
@@ -174,13 +177,25 @@ def test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_
     _, done = launch(tmp_path, until=journal.PlanCommitted, job=UNHURRIED_JOB, **cache)
     assert "plan: replay config cached by lagom run on 20" in plan_of(done)
 
+    shutil.rmtree(tmp_path / "log")  # other arguments of the script: a seed, or a folder for its output
+    again = (*UNHURRIED_JOB, "--folder", str(tmp_path / "out"))
+    events, done = launch(tmp_path, until=journal.PlanCommitted, job=again, **cache)
+    assert "plan: replay config cached by lagom run on 20" in plan_of(done)
+    assert any(line.startswith("lagom: its config was found with ") for line in lines(done))
+    assert [event.purpose for event in events if isinstance(event, journal.PlanPublished)] == ["replay"]
+
     words = f"from the atlas ({entry.speedup:.3f}x with 2 ranks: lagom run on 2"
     without: list[tuple[tuple[str, ...], dict[str, str]]] = [(("--no-atlas",), {}), ((), {"LAGOM_ATLAS": "off"})]
     for options, variables in [((), {}), *amount(without[:1], [*without, (("--fresh",), {})])]:
         shutil.rmtree(tmp_path / "log")
-        events, _ = launch(tmp_path, *options, until=after(2), job=LIKE_JOB, **cache, **variables)
+        events, done = launch(tmp_path, *options, until=after(2), job=LIKE_JOB, **cache, **variables)
         baseline, tried, *_ = moves_of(events)
         is_asked = not options and not variables
+        if "--fresh" not in options:  # the same script, and another program: searched, and never replayed
+            assert "plan: replay config cached by lagom run on 20" in plan_of(done)
+            assert "saved config of another program" in done.stderr
+            purposes = {event.purpose for event in events if isinstance(event, journal.PlanPublished)}
+            assert purposes.isdisjoint({"replay"})
         assert (baseline.purpose, words in tried.reason) == ("baseline", is_asked), tried.reason
         assert not is_asked or tried.phase == "candidate"
         assert is_asked or not [move for move in moves_of(events) if "the atlas" in move.reason]

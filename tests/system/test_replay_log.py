@@ -115,3 +115,19 @@ def test_replay_or_tune_has_one_job_in_its_log(tmp_path: Path, ranks: int) -> No
     assert (refused in done.stderr) == (ranks == 3)
     committed = {event.purpose for event in events if isinstance(event, journal.PlanPublished)}
     assert ("replay" in committed) == (ranks == 2)
+
+
+def test_replay_or_tune_searches_another_program(tmp_path: Path) -> None:
+    """The ranks have agreed on the config by then, and follow the controller all the same."""
+    path = tmp_path / "wanted.lagom"
+    path.write_text(
+        "lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+        "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
+    )
+    events, done = launch(tmp_path, "--or-tune", "--config", str(path), until=journal.PlanCommitted)
+    assert done.returncode == 0, done.stderr
+    assert [event.mode for event in events if isinstance(event, journal.JobStart)] == ["replay-or-tune", "tune"]
+    assert "saved config of another program: no iteration of its 3 calls" in done.stderr
+    assert "searching" in done.stderr
+    assert "replay" not in {event.purpose for event in events if isinstance(event, journal.PlanPublished)}
+    assert not list((tmp_path / "shm").iterdir())

@@ -35,12 +35,18 @@ def state(
     slots: int = 2,
     recorded: int = 2,
     double: bool = False,
+    claimed: bool = True,
     rules: tuple[str, ...] = (),
 ) -> Any:
     """A communicator of two ranks, of which some have come."""
     there = [SimpleNamespace(index=i, process=i, records_calls=i < recorded) for i in range(slots)]
     process = SimpleNamespace(knobs=library().LAGOM_KNOB_ONLINE)
-    region = SimpleNamespace(slots=lambda _: there, processes=lambda: [process], has_double=lambda _: double)
+    region = SimpleNamespace(
+        slots=lambda _: there,
+        processes=lambda: [process],
+        has_double=lambda _: double,
+        claim=lambda _: claimed,
+    )
     return SimpleNamespace(
         view=CommunicatorView(index, 42, 2, nodes, 0, ""),
         region=region,
@@ -56,6 +62,10 @@ def state(
 def test_ranks_that_are_missing_are_waited_for() -> None:
     assert Joining(state(slots=1, recorded=1)).step(0.0) is None
     assert isinstance(Joining(state()).step(0.0), Learning)
+
+
+def test_a_rank_that_publishes_what_it_replays_is_waited_for() -> None:
+    assert Joining(state(claimed=False)).step(0.0) is None
 
 
 @pytest.mark.parametrize(

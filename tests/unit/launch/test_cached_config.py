@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,53 @@ def test_a_job_that_says_nothing_of_the_config_changes_nothing(environ: dict[str
     assert find(environ).config is not None
 
 
+def test_words_of_a_launcher_that_differ_at_each_start_make_no_other_job(environ: dict[str, str]) -> None:
+    """A port, and the id of a rendezvous; with start settings, too."""
+    keep_with(
+        environ, 'NCCL_SOCKET_NTHREADS "4"', ["torchrun", "--master-port", "29501", "--rdzv-id=7", "train.py", "-a"]
+    )
+    use = find(environ, "torchrun", "--master-port=29777", "train.py", "-a")
+    assert (use.config is not None, use.is_like, use.may_tune) == (True, False, False)
+    assert find(environ, "torchrun", "train.py", "-b").config is None, "start settings are for the same arguments"
+
+
+def keep_program(environ: dict[str, str], *command: str, by: str = "lagom run") -> None:
+    """Keep what a search has found for the iterations of one program."""
+    config = Path("program.lagom")
+    config.write_text(CONFIG.replace("rule allgather 1M - nc=4", "site 0 allgather 1M nc=4\nprogram 3x0"))
+    assert keep_config(command, config, environ, by).startswith("the config is kept")
+
+
+def test_other_arguments_of_the_same_script_are_tried_and_searched_where_they_make_another_program(
+    environ: dict[str, str],
+) -> None:
+    keep_program(environ, "torchrun", "pretrain.py", "--seed", "1", "--out", "run-1")
+    use = find(environ, "torchrun", "--master-port", "5", "pretrain.py", "--seed", "2")
+    assert use.config is not None
+    assert (use.is_like, use.may_tune) == (True, True)
+    assert use.remarks == ("its config was found with torchrun pretrain.py --seed 1 --out run-1",)
+    assert find(environ, "torchrun", "--nproc-per-node", "4", "pretrain.py", "--seed", "1").config is None
+    assert find(environ, "torchrun", "other.py", "--seed", "1").config is None
+    assert list(use.at_end(ended("other words", "config_refused", OTHER_RANKS))) == []
+    assert find(environ, "torchrun", "pretrain.py", "--seed", "1", "--out", "run-1").config is not None, "it fits there"
+
+
+def test_what_could_come_into_force_in_another_program_is_for_its_own_arguments_alone(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Rules by size, whatever `lagom tune` has found, and what did not fit."""
+    keep_config(["torchrun", "rules.py", "1"], tmp_path / "config.lagom", environ, "lagom run")
+    assert find(environ, "torchrun", "rules.py", "2").config is None
+    keep_program(environ, "torchrun", "tuned.py", "1", by="lagom tune")
+    assert find(environ, "torchrun", "tuned.py", "2").config is None
+    keep_program(environ, "torchrun", "refused.py", "1")
+    use = find(environ, "torchrun", "refused.py", "1")
+    start = journal.JobStart(job="j", mode="tune")
+    (line,) = use.at_end(RunState([start, journal.JobEnd(reason="over")]))
+    assert line == "the cached config is not used at the next start: made for another program"
+    assert find(environ, "torchrun", "refused.py", "2").config is None
+
+
 def test_with_variables_alone_the_config_is_named(environ: dict[str, str]) -> None:
     said, how = cached_here(environ)
     assert said == "tuned before in this folder: torchrun train.py"
@@ -159,11 +207,11 @@ def test_with_variables_alone_the_config_is_named(environ: dict[str, str]) -> No
     assert list(cached_here({"LAGOM_CACHE": "off"})) == []
 
 
-def keep_with(environ: dict[str, str], variable: str) -> None:
+def keep_with(environ: dict[str, str], variable: str, command: Sequence[str] = COMMAND) -> None:
     """Keep the same config with a start setting."""
     config = Path("with.lagom")
     config.write_text(CONFIG.replace("fingerprint", f"environment {variable}\nfingerprint", 1))
-    assert keep_config(COMMAND, config, environ, "lagom tune").startswith("the config is kept")
+    assert keep_config(command, config, environ, "lagom tune").startswith("the config is kept")
 
 
 def test_a_config_with_head_room_is_not_used_unasked(environ: dict[str, str]) -> None:

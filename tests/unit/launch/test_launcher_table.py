@@ -11,7 +11,15 @@ import pytest
 
 from lagom.environment import count_nodes_told
 from lagom.launch.launcher_table import BY_NAME, LAUNCHERS
-from lagom.launch.launchers import Ranks, log_folders, read_command, spans_nodes, starts_every_rank, words_that_stay
+from lagom.launch.launchers import (
+    Ranks,
+    log_folders,
+    read_command,
+    spans_nodes,
+    starts_every_rank,
+    words_of_program,
+    words_that_stay,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +214,22 @@ def test_a_ranks_environment_tells_the_number_of_nodes(nodes: int, environ: dict
 )
 def test_words_that_differ_at_each_start_are_left_out(command: str, stay: str) -> None:
     assert words_that_stay(shlex.split(command)) == shlex.split(stay)
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("torchrun --rdzv-id=7 --nproc-per-node 8 t.py --seed 3 --out run-7", "torchrun --nproc-per-node 8 t.py"),
+        ("bash -c 'torchrun --master-port $P t.py --seed 3 > log'", "bash -c 'torchrun t.py'"),
+        ("python -m torch.distributed.run t.py --seed 3", "python -m torch.distributed.run t.py"),
+        ("python3 -u t.py --seed 3", "python3 -u t.py"),
+        ("python -m pretrain.gpt --seed 3", "python -m pretrain.gpt"),
+        ("srun -N1 ./train --seed 3", "srun -N1 ./train"),
+        ("./train.sh 3", "./train.sh"),
+    ],
+)
+def test_the_program_is_what_stays_without_its_own_arguments(command: str, program: str) -> None:
+    assert words_of_program(shlex.split(command)) == shlex.split(program)
 
 
 def test_log_folders_are_found_behind_wrappers() -> None:
