@@ -71,7 +71,8 @@ def _figure_7(rows: list[Row]) -> Iterator[tuple[str, tuple[float, float], list[
 
 
 def _ranges(rows: list[Row]) -> list[str]:
-    columns = (("lagom", "speedup_stock"), ("guided", "speedup_stock"), ("autoccl", "speedup_proposed"))
+    ours = [(name, "speedup_stock") for name in ("auto", "lagom", "guided")]
+    columns = (*ours, ("autoccl", "speedup_proposed"))
     values = [[r[column] for r in pick(rows, strategy=strategy)] for strategy, column in columns]
     return [f"{min(v):.3f}-{max(v):.3f}" for v in (*values, [r["oracle_speedup"] for r in rows])]
 
@@ -87,7 +88,7 @@ def _configs(rows: list[Row]) -> Iterator[tuple[int, str, dict[str, float]]]:
 def _slopes(rows: list[Row]) -> Iterator[tuple[str, str, float, float, float]]:
     """Straight lines through the configs, with how straight they are."""
     for preset in dict.fromkeys(r["preset"] for r in rows):
-        for name in ("lagom", "guided", "autoccl"):
+        for name in ("auto", "lagom", "guided", "autoccl"):
             line = slope(rows, name, preset)
             if math.isfinite(line[0]):
                 yield (name, preset, *line)
