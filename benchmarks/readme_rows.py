@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ from benchmarks.matrix.rows import BY_HAND
 from lagom.tune.estimate import SpeedupEstimate
 
 RESULTS = Path(__file__).parent / "results"
-#: Two speed-ups whose intervals overlap are called equal where they differ by less than this.
-EQUAL = 0.01
+#: Two speed-ups are called equal where the interval of their ratio lies within this margin of 1, which README names.
+EQUAL = 0.02
 
 
 class Ratio(NamedTuple):
@@ -101,12 +102,12 @@ def _tuned(job: str, regime: str, hand: str, by_hand: Ratio | None = None) -> Me
 
 
 def winner(ours: Ratio, by_hand: Ratio) -> str:
-    """Who is faster, as far as the intervals say."""
-    if by_hand.low > ours.high:
-        return "by hand"
-    if ours.low > by_hand.high:
-        return "Lagom"
-    return "equal" if abs(ours.value / by_hand.value - 1) < EQUAL else "not resolved"
+    """Who is faster, by the interval of the ratio of both, which is made from theirs as of independent samples."""
+    ratio = math.log(ours.value / by_hand.value)
+    reach = math.hypot(*(math.log(one.high / one.low) / 2 for one in (ours, by_hand)))
+    if abs(ratio) > reach:
+        return "Lagom" if ratio > 0 else "by hand"
+    return "equal" if abs(ratio) + reach < EQUAL else "not resolved"
 
 
 def table() -> str:
@@ -115,6 +116,6 @@ def table() -> str:
     for row in rows():
         ours = "plain NCCL kept" if row.ours is KEPT else row.ours.text
         hand = row.hand if row.by_hand is None else f"{row.hand}: {row.by_hand.text}"
-        faster = "equal" if row.by_hand is None else winner(row.ours, row.by_hand)
+        faster = "the same" if row.by_hand is None else winner(row.ours, row.by_hand)
         lines.append(f"| {row.job} | {ours} | {hand} | {faster} | {row.cost} |")
     return "\n".join(lines)

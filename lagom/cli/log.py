@@ -54,7 +54,7 @@ def log(
         typer.echo(json.dumps(journal.json_schema(), indent=2))
         return
     state = journal.RunState(keep_samples=False)
-    columns = min(journal.COLUMNS, get_terminal_size().columns) if sys.stdout.isatty() else journal.COLUMNS
+    columns = min(journal.COLUMNS, get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
     formatter = journal.Formatter(site, everything=everything or as_json, verbose=verbose, columns=columns, state=state)
     unread: dict[bool, list[int]] = {True: [], False: []}
     events = journal.read(

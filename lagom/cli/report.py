@@ -16,7 +16,7 @@ from lagom.cli import complete
 from lagom.cli.common import console
 from lagom.cli.measured_job import show_tuned
 from lagom.errors import UsageError
-from lagom.files import check_named, open_regular, write_named
+from lagom.files import check_named, open_regular, own_file, write_named
 
 if TYPE_CHECKING:
     from lagom.bench.store import BenchRecord, TuneRecord
@@ -30,7 +30,7 @@ def report(
         Path | None,
         typer.Argument(
             help="A log folder, its decisions.jsonl, a saved config, or a folder of `lagom tune`; default: the newest "
-            "./lagom-*.",
+            "log or search in ./lagom-*.",
             metavar="[LOG|CONFIG]",
             show_default=False,
             autocompletion=complete.log_folders,
@@ -107,16 +107,28 @@ def report(
 
 def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]] | None:
     """Of what is no log: what it is, and the function that reports on it (as JSON, everything) with an exit code."""
+    from lagom.bench.store import FILE, read_record
+
+    what = _newest_results() if what is None else what
     if what is None:
         return None
     if is_config(what):
         return "is a saved config", partial(_report_config, what)
-    from lagom.bench.store import FILE, read_record
-
     record = read_record(what / FILE) if (what / FILE).is_file() else None
     if record is None or record.tune is None:
         return None
     return "holds results of lagom tune", partial(_report_tuning, record, record.tune)
+
+
+def _newest_results() -> Path | None:
+    """The folder of results below this one that is newer than every log here; of `lagom bench`, its newest log is."""
+    from lagom.bench.store import FILE
+    from lagom.journal import find_own_logs
+
+    changed = {file: status.st_mtime for file in Path().glob(f"lagom-*/{FILE}") if (status := own_file(file))}
+    newest = max(changed, key=lambda file: changed[file], default=None)
+    logs = find_own_logs(Path())
+    return newest.parent if newest and (not logs or changed[newest] >= logs[0].stat().st_mtime) else None
 
 
 def _report_config(file: Path, as_json: bool, everything: bool) -> int:

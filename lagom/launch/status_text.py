@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lines of ``lagom run`` about its job: what is planned, what is in force, how it ended, and the next command.
 
-Each is made from fields: the plan, and the state that the log gives. A line has at most :data:`COLUMNS` columns where
-the paths in it allow that; a path is never cut, because it is to be pasted.
+Each is made from fields: the plan, and the state that the log gives. On a terminal a line has at most :data:`COLUMNS`
+columns where the paths in it allow that; a path is never cut, because it is to be pasted. In a file nothing is cut.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -351,5 +352,5 @@ def paste(path: Path) -> str:
 
 
 def shorten(text: str, room: int = ROOM) -> str:
-    """At most ``room`` columns, with an ellipsis where words were left out; the log has all of them."""
-    return textwrap.shorten(text, room, placeholder=" …")
+    """One line of stderr: on a terminal at most ``room`` columns, with an ellipsis where words were left out."""
+    return textwrap.shorten(text, room if sys.stderr.isatty() else len(text) + 1, placeholder=" …")

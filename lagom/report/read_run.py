@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lagom import journal
 from lagom.errors import UsageError
+from lagom.format import format_count, format_speedup
 from lagom.journal import RunState, Verdict, verdict_of
 from lagom.journal.log_status import describe_earlier_jobs, describe_log_status
 from lagom.report.from_log import build_report
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     import pandas
 
 
-@dataclass(frozen=True, slots=True)
+#: Communicators of a run in its repr, which has two lines more.
+REPR_COMMUNICATORS = 10
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """The newest job of a log folder; made by :func:`read_run`.
 
@@ -50,6 +55,15 @@ class Run:
     speedup_high: float | None
     report: RunReport
     state: RunState
+
+    def __repr__(self) -> str:
+        """A line on the job, one each on at most ten communicators: the whole of it is hundreds of lines."""
+        gain = "" if self.speedup is None else f", {format_speedup(self.speedup, self.speedup_low, self.speedup_high)}"
+        shown = self.communicators[:REPR_COMMUNICATORS]
+        lines = [f"Run({str(self.log)!r}, {self.verdict}{gain}, {format_count(len(self.moves), 'move')})"]
+        lines += [f"  {comm.name}: {format_count(len(comm.sites), 'site')}; {comm.answer}" for comm in shown]
+        more = len(self.communicators) - len(shown)
+        return "\n".join([*lines, *([f"  and {format_count(more, 'communicator')} more"] if more else [])])
 
     @property
     def communicators(self) -> tuple[CommReport, ...]:

@@ -16,7 +16,7 @@ from lagom.bench.runner import run_task
 from lagom.bench.schedule import Task
 from lagom.bench.store import BenchRecord, RunRecord, Store, TuneRecord
 from lagom.environment import conf_files, read_conf
-from lagom.format import format_count, format_elapsed
+from lagom.format import format_count
 from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
 from lagom.tune.live_search import search_while_running
@@ -250,8 +250,9 @@ def _progress(
     *earlier, run = runs
     if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
         yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
-    waiting = len(list(left(plan, tried)))
-    rest = f"{waiting} left, {format_elapsed(waiting * _seconds(runs))}" if waiting else "the last one"
+    # What may still come, not what would by the results so far: more of that is left out, and nothing is added.
+    most = plan.most_processes - sum(one.time is not None for one in tried)
+    rest = f"at most {most} left" if next_trial(plan, tried) is not None else "the last one"
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"
     yield f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}: {gave} ({rest})"
     best = best_so_far(plan, tried)

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import get_type_hints
 
@@ -19,6 +20,7 @@ from typer.models import OptionInfo
 from typer.testing import CliRunner
 
 from lagom import journal
+from lagom.bench.store import FILE, BenchRecord, TuneRecord
 from lagom.cli import pin
 from lagom.cli.main import PANELS, app
 from lagom.errors import UsageError
@@ -148,6 +150,23 @@ def test_log_tells_torn_lines_from_lines_of_something_else(job: Path) -> None:
     err = lagom("log", str(job)).stderr
     assert "1 line(s) could not be read (first: line 3): torn by a crash or a full disk." in err
     assert "2 line(s) could not be read (first: line 4): no lines of this log's schema." in err
+
+
+def test_report_without_a_folder_finds_the_newest_log_or_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lagom tune` is first in the README, and its results are as much to be reported on."""
+    monkeypatch.chdir(tmp_path)
+    with journal.Journal(tmp_path / "lagom-job") as log:
+        log.write(journal.JobStart(job="job", mode="tune"))
+    (tmp_path / "lagom-tune").mkdir()
+    record = BenchRecord(command=["train"], arms=[], tune=TuneRecord(transport="NET/Socket", groups=[]))
+    results = tmp_path / "lagom-tune" / FILE
+    results.write_text(record.model_dump_json())
+    os.utime(results, (time.time() + 9, time.time() + 9))
+    assert "no process was measured" in lagom("report", cwd=tmp_path).stdout
+    os.utime(results, (5, 5))
+    assert "no NCCL communicator" in " ".join(lagom("report", cwd=tmp_path).stdout.split())
 
 
 @pytest.mark.parametrize("command", ["log", "report"])

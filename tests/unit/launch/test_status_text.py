@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lagom import journal
 from lagom.journal import RunState
+from lagom.launch import status_text
 from lagom.launch.job_plan import JobOptions, JobPlan, plan_job
 from lagom.launch.status_text import (
     COLUMNS,
@@ -38,6 +40,22 @@ def state(*events: journal.Event, is_simulated: bool = False, config: str = "") 
     return RunState([start, journal.RankJoined(process=0, pid=1), comm, *events, end])
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where stderr is one."""
+    monkeypatch.setattr(status_text, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
+
+
+def test_a_line_is_cut_on_a_terminal_and_whole_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "in force: " + "; ".join(f"allgather {size}M: nc=4 chunk=256K" for size in range(9))
+    for is_terminal in (False, True):
+        stderr = SimpleNamespace(isatty=lambda is_terminal=is_terminal: is_terminal)
+        monkeypatch.setattr(status_text, "sys", SimpleNamespace(stderr=stderr))
+        assert (shorten(text) == text) == (not is_terminal)
+    assert len(shorten(text)) <= COLUMNS - len(PREFIX)
+    assert shorten(text).endswith(" …")
+
+
 @pytest.mark.parametrize(
     ("fields", "figures"),
     [
@@ -49,7 +67,7 @@ def state(*events: journal.Event, is_simulated: bool = False, config: str = "") 
         ({"verdict": "stopped", **SPEEDUP, "missing_pairs": 0}, "stopped after a proof: 1.042x [1.032, 1.054]"),
     ],
 )
-def test_the_last_figure_is_not_cut_off(fields: dict[str, Any], figures: str) -> None:
+def test_the_last_figure_is_not_cut_off(fields: dict[str, Any], figures: str, terminal: None) -> None:
     program = journal.Program(communicator=0, period=4, sites=(), tier="timeline")
     run = state(program, journal.Outcome(communicator=0, reason="", **fields))
     line = describe_end(plan_of(), run, 0, 3600.0)
@@ -147,7 +165,7 @@ def test_a_job_that_is_off_names_the_folder_that_was_asked_for() -> None:
     ],
 )
 def test_start_settings_of_a_config_that_the_ranks_refuse_were_in_force_all_the_same(
-    cause: Cause, wanted: str, here: str, clause: str
+    cause: Cause, wanted: str, here: str, clause: str, terminal: None
 ) -> None:
     refusal = ConfigRefusal(cause, wanted, here)
     run = state(journal.Passthrough(reason="in any words", cause="config_refused", refusal=refusal))

@@ -33,6 +33,9 @@ def test_a_run_has_its_verdict_sites_and_moves(tmp_path: Path) -> None:
     assert [move.number for move in run.moves] == [1, 2, 3, 4, 5, 6, 7]
     assert run.log.parent == tmp_path
     assert lagom.read_run(str(run.log)).log == run.log
+    first, *others = repr(run).splitlines()
+    assert first == f"Run('{run.log}', improved, 1.050x plain NCCL [1.040, 1.060], 7 moves)"
+    assert [line.partition(":")[0] for line in others] == ["  fsdp", "  wide"]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,17 @@ def test_one_communicator_that_gained_makes_the_verdict(tmp_path: Path) -> None:
         journal.Outcome(communicator=2, verdict="stock_is_best", reason="nothing was faster"),
     ]
     assert lagom.read_run(write(tmp_path, [*events()[:-1], *other, events()[-1]])).verdict == "improved"
+
+
+def test_the_repr_of_a_run_has_at_most_twelve_lines(tmp_path: Path) -> None:
+    many = [
+        journal.Communicator(communicator=number, comm_id=str(number), name=f"pg{number}", ranks=2, nodes=1)
+        for number in range(40)
+    ]
+    run = lagom.read_run(write(tmp_path, [journal.JobStart(job="llama", mode="tune"), *many]))
+    lines = repr(run).splitlines()
+    assert len(lines) == 12
+    assert lines[-1] == "  and 30 communicators more"
 
 
 @pytest.mark.parametrize("best_first", [True, False])

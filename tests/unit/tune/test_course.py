@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -277,6 +278,15 @@ def test_the_plan_is_made_by_what_the_first_process_took(machine: Machine) -> No
     quick = Machine(machine.folder / "quick", lambda number, group: process(over_sockets(group), seconds=1.0))
     course.run_task = quick.run
     assert quick.tune(budget=1200)[0].screen == 2
+
+
+def test_what_is_left_is_counted_down_in_processes(machine: Machine) -> None:
+    machine.tune()
+    said = [re.search(r"\((?:at most (\d+) left|the last one)\)", line) for line in machine.said]
+    counts = [int(found[1] or 0) for found in said if found is not None]
+    assert len(counts) == len(machine.started)
+    assert counts[-1] == 0
+    assert all(later < earlier for earlier, later in itertools.pairwise(counts))
 
 
 def test_a_simulated_job_s_search_does_not_depend_on_how_long_its_processes_take(machine: Machine) -> None:
