@@ -177,7 +177,7 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
     records = [GroupRecord(name=group.name, settings=dict(group.settings)) for group in groups]
     factors = known_factors(transport, groups, plain.settings, find_nccl(os.environ))
     return TuneRecord(
-        transport=transport.value if transport else "", groups=records, seed=request.seed,
+        transport=connected.name, groups=records, seed=request.seed,
         factors={name: list(values) for name, values in factors.items()}, look_seconds=round(connected.seconds, 2),
     )  # fmt: skip
 

@@ -24,24 +24,33 @@ def convert_rules(entries: Sequence[RuleEntry]) -> Written:
     """Rules as a CSV file, in their order."""
     lines: list[Line] = []
     refused: list[RuleEntry] = []
+    unused: list[RuleEntry] = []  # of a pair that no call can have: Lagom leaves their calls to NCCL
     for entry in entries:
-        before = [e.rule for e in refused if e.rule is not None and same_place(e.only, entry.only)]
         try:
-            lines += _lines(entry, before)
+            new = _lines(entry, [*refused, *unused])
         except UnsupportedRule as error:
             refused.append(replace(entry, why=str(error)))
+            continue
+        for line in new:
+            if why := nccl_csv.no_kernel(line.rule):
+                unused.append(RuleEntry(line.where, line.rule, why, line.only))
+            else:
+                lines.append(line)
     taken = [RuleEntry(line.where, line.rule, only=line.only) for line in lines]
     here, there = "the other tuner goes on to", "the tuner that reads this goes on to"
-    remarks = (nccl_csv.MISSES, *(remark.replace(here, there) for remark in fallbacks(taken)))
+    notes = dict.fromkeys(f"{entry}, so that these calls are left to NCCL" for entry in unused)
+    remarks = (nccl_csv.MISSES, *notes, *(remark.replace(here, there) for remark in fallbacks(taken)))
     return Written(nccl_csv.write(lines), len(lines), tuple(refused), remarks)
 
 
-def _lines(entry: RuleEntry, before: list[Rule]) -> list[Line]:
-    """The lines for one rule; raises :class:`UnsupportedRule` if any part of it cannot be expressed."""
+def _lines(entry: RuleEntry, left: Sequence[RuleEntry]) -> list[Line]:
+    """The lines for one rule, without the calls that rules before it leave to NCCL (``left``); raises
+    :class:`UnsupportedRule` if any part of it cannot be expressed."""
     assert entry.rule is not None
     if entry.is_refused:
         raise UnsupportedRule(entry.why)
     _check_complete(entry.rule)
+    before = [one.rule for one in left if one.rule is not None and same_place(one.only, entry.only)]
     parts = [one for part in cut(entry.rule, RuleCoverage(before)) for one in each_function(part)]
     return [Line(entry.where, part, entry.only) for part in parts]
 

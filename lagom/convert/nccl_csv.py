@@ -8,24 +8,31 @@ that matches wins. What the plugin as shipped does otherwise than its README say
 
 * a word it does not know becomes allreduce, ring or simple without a word; here it is refused;
 * ``channels`` -1 is documented as NCCL's default, but such calls run on ONE channel, as do all calls that match no line
-  (it sets nChannels to 1 before it looks). 0 leaves the channels to NCCL, and that is what we write.
+  (it sets nChannels to 1 before it looks). 0 leaves the channels to NCCL, and that is what we write;
+* it reads columns by their place, and a header as a rule; here a header with the columns in another order is refused;
+* a pair that NCCL has no kernel for is passed over, as one that NCCL does not offer: such a line is left out.
+
+Tuners for RCCL read the same file; algorithm and protocol -1 leave both to the library there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from lagom.convert.entries import Line, Reading, RuleEntry, Topology, UnsupportedRule
-from lagom.convert.rule_coverage import Interval
+from lagom.convert.rule_coverage import Interval, Pair, pair_of
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule
 
 Word = TypeVar("Word", Function, Algorithm, Protocol)
 
 COLUMNS = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff"
-HEADER_WORDS = ("collective_type", "collective", "colltype")
+#: The place of each column by its name without case and underscores, and by other spellings in public files.
+PLACES = {word: place for place, word in enumerate(COLUMNS.lower().replace("_", "").split(","))} | {
+    "collective": 0, "colltype": 0, "algo": 3, "proto": 4, "nchannels": 5, "nodes": 6, "ranks": 7, "pipeops": 8,
+}  # fmt: skip
 REQUIRED, MOST = 8, 10
 LONGEST_LINE = 255  # the plugin reads lines into 256 bytes and takes the rest for another line
 ONE_CHANNEL = (
@@ -35,9 +42,19 @@ MISSES = (
     "a call that matches no line runs on ONE channel under NVIDIA's example plugin as shipped (2.27.3 to 2.30); under "
     "Lagom it is left to NCCL"
 )
+LEFT_TO_LIBRARY = (
+    "algorithm and protocol -1 are taken as tuners for RCCL take them, left to the library; NVIDIA's example plugin "
+    "takes them for ring and simple"
+)
 FUNCTIONS = {function.word: function for function in Function}
 ALGORITHMS = {algorithm.name.lower(): algorithm for algorithm in Algorithm}
 PROTOCOLS = {protocol.name.lower(): protocol for protocol in Protocol}
+#: What NCCL has kernels for (its generator in nccl:src/device); protocols other than SIMPLE for RING and TREE alone.
+_GATHER = (Algorithm.RING, Algorithm.COLLNET_DIRECT, Algorithm.NVLS, Algorithm.PAT)
+KERNELS: Mapping[Function, tuple[Algorithm, ...]] = {
+    Function.BROADCAST: (Algorithm.RING,), Function.REDUCE: (Algorithm.RING,), Function.ALL_GATHER: _GATHER,
+    Function.REDUCE_SCATTER: _GATHER, Function.ALL_REDUCE: tuple(one for one in Algorithm if one != Algorithm.PAT),
+}  # fmt: skip
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 #: Why a filter cannot be taken.
 FILTER_REASONS = {
@@ -47,21 +64,60 @@ FILTER_REASONS = {
 
 
 def read(text: str, topology: Topology | None) -> Reading:
-    """Every line, in order. Without ``topology`` lines for one size of communicator are refused."""
+    """Every line, in order, up to a header with other columns. Without ``topology`` lines for one size of communicator
+    are refused."""
     reading = Reading()
     for number, line in enumerate(text.split("\n"), 1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#") or stripped.split(",")[0].strip() in HEADER_WORDS:
+        where = f"line {number}"
+        if header := _header(line):
+            if why := _other_columns(header):
+                reading.entries.append(RuleEntry(where, None, why))
+                break
+            continue
+        if not line.strip() or line.strip().startswith("#"):
             continue
         try:
-            entry = _entry(f"line {number}", line, topology, reading)
+            entry = _entry(where, line, topology, reading)
         except UnsupportedRule as error:
-            entry = RuleEntry(f"line {number}", None, str(error))
+            entry = RuleEntry(where, None, str(error))
         if entry is not None:
             reading.entries.append(entry)
     if any(not entry.is_refused for entry in reading.entries):
         reading.remarks.append(MISSES)
     return reading
+
+
+def _header(line: str) -> list[str]:
+    """The columns that a line names, with or without a number sign (``# Format: collective_type,...``); empty for every
+    other line."""
+    comment, text = line.strip().startswith("#"), line.strip()
+    if comment:
+        text = text.lstrip("#").rpartition(":")[2]
+    fields = [field.strip() for field in text.split(",")]
+    if any(map(_is_number, fields)):
+        return []
+    known = sum(_place(field) is not None for field in fields)
+    return fields if known >= (max(REQUIRED, len(fields)) if comment else 2) else []
+
+
+def _place(column: str) -> int | None:
+    return PLACES.get(re.sub(r"[^a-z]", "", column.lower()))
+
+
+def _other_columns(header: Sequence[str]) -> str:
+    """Why the lines behind a header cannot be read; empty if its columns are those of the format."""
+    for place, column in enumerate(header):
+        if _place(column) != place:
+            wanted = f"reads {COLUMNS.split(',')[place]}" if place < MOST else "reads nothing"
+            return (
+                f"its column {place + 1} is {column}, where the example plugin {wanted}, whatever a header says; put "
+                f"the columns and their names in this order: {COLUMNS}; no line behind it is taken"
+            )
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
 
 
 def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -> RuleEntry | None:
@@ -76,6 +132,9 @@ def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -
     if rule.bytes_min > rule.bytes_max:
         reading.remarks.append(f"{where} is left out: no size lies between {rule.bytes_min} and {rule.bytes_max}")
         return None
+    if why := no_kernel(rule):
+        reading.remarks.append(f"{where} is left out: {why}, and the tuner goes on to the next line")
+        return None
     try:
         if _is_elsewhere(where, fields[6], fields[7], topology, reading):
             return None
@@ -89,8 +148,32 @@ def _rule(fields: list[str], where: str, reading: Reading) -> Rule:
     count = number(fields[5], "channels")
     if count == -1 and ONE_CHANNEL not in reading.remarks:
         reading.remarks.append(ONE_CHANNEL)
-    config = CommConfig(algorithm(fields[3]), protocol(fields[4]), channels(count))
+    config = CommConfig(*_pair(fields[3], fields[4], reading), channels(count))
     return Rule(function(fields[0]), _size(fields[1], "min_bytes"), _size(fields[2], "max_bytes"), config)
+
+
+def _pair(first: str, second: str, reading: Reading) -> Pair:
+    if "-1" not in (first, second):
+        return algorithm(first), protocol(second)
+    if first != second:
+        raise UnsupportedRule("only one of algorithm and protocol is -1; a tuner that knows -1 wants it for both")
+    if LEFT_TO_LIBRARY not in reading.remarks:
+        reading.remarks.append(LEFT_TO_LIBRARY)
+    return None, None
+
+
+def no_kernel(rule: Rule) -> str:
+    """Why no call can ever have the pair of a rule for one collective; a clause, empty if one can."""
+    chosen, wire = pair_of(rule)
+    if rule.function is None or chosen is None:
+        return ""
+    word, kernels = chosen.name.lower(), KERNELS[rule.function]
+    if chosen not in kernels:
+        there = ", ".join(one.name.lower() for one in kernels)
+        return f"NCCL has no {word} for {rule.function.word}, only {there}"
+    if wire not in (None, Protocol.SIMPLE) and chosen not in (Algorithm.RING, Algorithm.TREE):
+        return f"NCCL has {word} only with simple"
+    return ""
 
 
 def _size(text: str, name: str) -> int:
@@ -169,7 +252,7 @@ def protocol(word: str) -> Protocol:
 
 def number(text: str, name: str) -> int:
     """A whole decimal number; raises :class:`UnsupportedRule`."""
-    if _NUMBER.fullmatch(text.strip()) is None:
+    if not _is_number(text.strip()):
         raise UnsupportedRule(f"{name} '{text}' is no whole number")
     return int(text)
 

@@ -61,6 +61,7 @@ def settle(reading: Reading) -> Taken:
     """The rules of a reading in their order, fit to be put in force; what cannot be is refused by name."""
     rules: list[Rule] = []
     refused: list[RuleEntry] = []
+    unread: list[str] = []  # before the last rule that is taken
     left = RuleCoverage()  # the calls of what was refused
     for entry in map(_sound, reading.entries):
         together = rules if entry.is_refused else _with(rules, entry, left)
@@ -72,13 +73,13 @@ def settle(reading: Reading) -> Taken:
                 left.add(entry.rule)
         else:
             rules = together
-    remarks = (*reading.remarks, *fallbacks(reading.entries), *_blind(refused))
+            unread = [one.where for one in refused if one.rule is None]
+    remarks = (*reading.remarks, *fallbacks(reading.entries), *_blind(unread))
     return Taken(tuple(rules), tuple(refused), remarks)
 
 
-def _blind(refused: Sequence[RuleEntry]) -> list[str]:
+def _blind(unread: Sequence[str]) -> list[str]:
     """Of a line that cannot be read it is not known which calls it would have taken."""
-    unread = [entry.where for entry in refused if entry.rule is None]
     if not unread:
         return []
     return [f"rules behind {', '.join(unread)} may take calls that were meant for it: it could not be read"]
@@ -125,8 +126,14 @@ def fallbacks(entries: Sequence[RuleEntry]) -> list[str]:
                 "leaves the call to NCCL"
             ]
         assert later.rule is not None
-        before.setdefault((pair_of(later.rule), later.only), RuleCoverage()).add(later.rule)
+        if _names_a_pair(later.rule):
+            before.setdefault((pair_of(later.rule), later.only), RuleCoverage()).add(later.rule)
     return []
+
+
+def _names_a_pair(rule: Rule) -> bool:
+    """Only then it may be that NCCL does not offer it."""
+    return pair_of(rule) != (None, None)
 
 
 def _has_fallback(before: Mapping[tuple[Pair, Topology | None], RuleCoverage], later: RuleEntry) -> bool:
@@ -141,4 +148,5 @@ def _has_fallback(before: Mapping[tuple[Pair, Topology | None], RuleCoverage], l
 def _is_fallback(earlier: RuleEntry, later: RuleEntry) -> bool:
     if earlier.rule is None or later.rule is None or not same_place(earlier.only, later.only):
         return False
-    return pair_of(earlier.rule) != pair_of(later.rule) and meet(earlier.rule, later.rule)
+    is_other = _names_a_pair(earlier.rule) and pair_of(earlier.rule) != pair_of(later.rule)
+    return is_other and meet(earlier.rule, later.rule)

@@ -18,17 +18,19 @@ from enum import Enum
 
 
 class Transport(Enum):
-    """How the ranks of a communicator reach each other, as far as start settings depend on it."""
+    """How the ranks of a communicator reach each other, as far as start settings depend on it. ``OTHER``: a network
+    that none of them is made for, such as UCX, Slingshot or Google's; those for every network are tried."""
 
     SOCKET = "sockets"
     IB = "InfiniBand or RoCE"
     EFA = "EFA"
+    OTHER = "another network"
     NVLINK = "NVLink"
     PCI = "PCIe or host memory"
 
 
 EVERY = frozenset(Transport)
-NETWORK = frozenset({Transport.SOCKET, Transport.IB, Transport.EFA})
+NETWORK = frozenset({Transport.SOCKET, Transport.IB, Transport.EFA, Transport.OTHER})
 INTRA = frozenset({Transport.NVLINK, Transport.PCI})
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,8 +23,16 @@ LOOK_SECONDS = 5.0
 
 #: What a process is given, so that its connections stand in ``nccl-*.log`` of the folder.
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM,GRAPH,ENV,ALLOC"}
-#: ``Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0``; of host memory ``Channel 00 : 0[0] -> 1[1] via SHM/...``.
-_VIA = re.compile(r"Channel \d+(?:/\d+)? : .* via ([A-Za-z0-9]+)(?:/([A-Za-z]+))?")
+#: ``Channel 00/0 : 1[0] -> 0[0] [receive] via NET/AWS Libfabric/0/GDRDMA``: a network by its plugin's name;
+#: ``CollNet 00/0 : 0 [send] via COLLNET/SHARP/0``: reduced in its switches; ``Channel 00 : 0[0] -> 1[1] via SHM/...``.
+_VIA = re.compile(r"(?:Channel|CollNet) \d+(?:/\d+)? : .* via (?:(?:NET|COLLNET)/([^/\n]+)/\d|(P2P|SHM)/)")
+_ON_A_NODE = {"P2P": Transport.NVLINK, "SHM": Transport.PCI}
+#: What reads the ``NCCL_IB_`` variables: NCCL itself, NVIDIA's plugin and its SHARP, Google's plugin.
+_IB = re.compile(r"IB|IBext(_v\d+)?|gIB|SHARP")
+#: The names of aws-ofi-nccl. The network is libfabric's provider: EFA, Slingshot (cxi), tcp and others.
+_LIBFABRIC = {"AWS Libfabric", "Libfabric", "OFI"}
+#: ``Selected Provider is efa (found 4 nics)``; newer: ``Selected provider is efa, fabric is efa-direct (...)``.
+_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
 #: ``Pattern 4, crossNic 0, nChannels 24, bw 20/20, type NVL/PIX, ...``: first between GPUs, then from GPU to NIC.
 _PATTERN = re.compile(r"Pattern \d+, .* type ([A-Z0-9]+)/")
 _WITHOUT_NVLINK = {"PIX", "PXB", "PHB", "SYS"}
@@ -32,25 +40,35 @@ _WITHOUT_NVLINK = {"PIX", "PXB", "PHB", "SYS"}
 #: releases reserve that in any case.
 _WINDOW, _FIRST_WINDOW, _LOGS_THE_FIRST = "Inserted window ", "Symmetric VA size=", "NCCL version 2.28."
 #: A job that crosses a network is bound by it.
-_SLOWEST_FIRST = (Transport.SOCKET, Transport.EFA, Transport.IB, Transport.PCI, Transport.NVLINK)
+_SLOWEST_FIRST = (
+    Transport.SOCKET, Transport.OTHER, Transport.EFA, Transport.IB, Transport.PCI, Transport.NVLINK,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
     """``transport``: the slowest that some connection of the job has; None if no log names one. ``has_windows``: some
-    buffer is registered as a symmetric window. ``why_not``: the job had no NCCL, or did not run; a clause. ``seconds``:
-    what it took to find out."""
+    buffer is registered as a symmetric window. ``why_not``: the job had no NCCL, or did not run; a clause. ``network``:
+    the name of the other network, as NCCL writes it; empty for every other transport. ``seconds``: what it took to find
+    out."""
 
     transport: Transport | None = None
     has_windows: bool = False
     why_not: str = ""
+    network: str = ""
     seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The transport as the user knows it; empty if no log names one."""
+        return self.network or (self.transport.value if self.transport else "")
 
     @property
     def text(self) -> str:
         """For people."""
-        transport = "not seen" if self.transport is None else self.transport.value
-        return f"transport: {transport}{', buffers in symmetric windows' if self.has_windows else ''}"
+        unknown = ", which Lagom has no settings for; settings for every network are tried" if self.network else ""
+        windows = ", buffers in symmetric windows" if self.has_windows else ""
+        return f"transport: {self.name or 'not seen'}{windows}{unknown}"
 
 
 def debug_variables(folder: Path) -> dict[str, str]:
@@ -60,34 +78,31 @@ def debug_variables(folder: Path) -> dict[str, str]:
 
 def read_connected(folder: Path) -> Connected:
     """What the logs of all ranks say so far."""
-    found: set[Transport | None] = set()
-    between_gpus: set[str] = set()
-    windows: set[str] = set()
-    for line in _lines(folder):
-        if (via := _VIA.search(line)) is not None:
-            found.add(_transport(via[1], via[2] or ""))
-        elif (pattern := _PATTERN.search(line)) is not None:
-            between_gpus.add(pattern[1])
-        else:
-            windows |= {sign for sign in (_WINDOW, _FIRST_WINDOW, _LOGS_THE_FIRST) if sign in line}
-    if Transport.NVLINK in found and between_gpus & _WITHOUT_NVLINK:
-        found.add(Transport.PCI)
-    transport = next((transport for transport in _SLOWEST_FIRST if transport in found), None)
-    return Connected(transport, _WINDOW in windows or {_FIRST_WINDOW, _LOGS_THE_FIRST} <= windows)
+    text = "\n".join(path.read_text(errors="replace") for path in folder.glob("nccl-*.log"))
+    providers = sorted(set(_PROVIDER.findall(text)))
+    named: dict[Transport, list[str]] = {}
+    for network, on_a_node in sorted(set(_VIA.findall(text))):
+        transport = _ON_A_NODE[on_a_node] if on_a_node else _network(network, providers)
+        named.setdefault(transport, []).append(_full_name(network, providers))
+    if Transport.NVLINK in named and _WITHOUT_NVLINK.intersection(_PATTERN.findall(text)):
+        named[Transport.PCI] = []
+    slowest = next((transport for transport in _SLOWEST_FIRST if transport in named), None)
+    has_windows = _WINDOW in text or (_FIRST_WINDOW in text and _LOGS_THE_FIRST in text)
+    return Connected(slowest, has_windows, network=" and ".join(named[slowest]) if slowest is Transport.OTHER else "")
 
 
-def _lines(folder: Path) -> Iterator[str]:
-    for path in folder.glob("nccl-*.log"):
-        yield from path.read_text(errors="replace").splitlines()
+def _network(name: str, providers: Sequence[str]) -> Transport:
+    """By the name that the network has in NCCL's log, and what libfabric's providers are on the job's ranks."""
+    if name == "Socket":
+        return Transport.SOCKET
+    if name in _LIBFABRIC and providers == ["efa"]:
+        return Transport.EFA
+    return Transport.IB if _IB.fullmatch(name) else Transport.OTHER
 
 
-def _transport(kind: str, plugin: str) -> Transport | None:
-    """By NCCL's words: ``NET/IBext_v8`` is a network plugin's; ``NET/AWS Libfabric`` and ``NET/OFI`` are EFA."""
-    if kind == "NET":
-        if plugin == "Socket":
-            return Transport.SOCKET
-        return Transport.IB if "IB" in plugin else Transport.EFA if plugin in ("AWS", "Libfabric", "OFI") else None
-    return {"P2P": Transport.NVLINK, "SHM": Transport.PCI}.get(kind)
+def _full_name(network: str, providers: Sequence[str]) -> str:
+    provider = f" with provider {' and '.join(providers)}" if network in _LIBFABRIC and providers else ""
+    return f"NET/{network}{provider}"
 
 
 #: The number of the process that is not compared; the others count from 1.

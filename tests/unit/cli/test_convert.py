@@ -23,7 +23,7 @@ from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Pr
 from lagom.wire.plan import Rule
 
 CSV = """\
-allgather,0,65536,tree,ll,2,-1,-1
+allgather,0,65536,ring,ll,2,-1,-1
 allgather,65537,4294967295,ring,simple,8,-1,-1,-1,1
 reduce,0,9,ring,ll,0,-1,-1
 """
@@ -62,7 +62,7 @@ def test_a_refused_line_stops_everything_unless_a_part_is_wanted(csv: Path) -> N
     assert "lagom: refused: line 2: it is only for regBuff 1" in whole.stderr
     part = lagom("convert", csv, "--partial")
     assert part.returncode == 0
-    assert part.stdout.splitlines() == ["allgather:<=64K:algo=tree,proto=ll,nc=2", "reduce:<=9:algo=ring,proto=ll"]
+    assert part.stdout.splitlines() == ["allgather:<=64K:algo=ring,proto=ll,nc=2", "reduce:<=9:algo=ring,proto=ll"]
     assert "line 2" in part.stderr
 
 
@@ -74,7 +74,7 @@ def test_an_import_can_be_a_saved_config(csv: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     sections = load_config(out).sections
     assert [(section.ranks, section.nodes, section.ordinal) for section in sections] == [(8, 1, 0), (8, 1, 1)]
-    assert sections[0].rules[0] == Rule(Function.ALL_GATHER, 0, 65536, CommConfig(Algorithm.TREE, Protocol.LL, 2))
+    assert sections[0].rules[0] == Rule(Function.ALL_GATHER, 0, 65536, CommConfig(Algorithm.RING, Protocol.LL, 2))
 
 
 def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Function, int], ...]) -> Path:
@@ -212,8 +212,8 @@ def test_an_import_of_what_is_far_too_large_is_refused(tmp_path: Path) -> None:
 
 def test_lines_may_end_as_another_system_ends_them(tmp_path: Path) -> None:
     file = tmp_path / "tuner.csv"
-    file.write_bytes(b"\xef\xbb\xbfallgather,0,9,tree,ll,2,-1,-1\r\nreduce,0,9,ring,ll,0,-1,-1\r\n")
-    assert lagom("convert", file).stdout == "allgather:<=9:algo=tree,proto=ll,nc=2\nreduce:<=9:algo=ring,proto=ll\n"
+    file.write_bytes(b"\xef\xbb\xbfallgather,0,9,ring,ll,2,-1,-1\r\nreduce,0,9,ring,ll,0,-1,-1\r\n")
+    assert lagom("convert", file).stdout == "allgather:<=9:algo=ring,proto=ll,nc=2\nreduce:<=9:algo=ring,proto=ll\n"
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,15 @@ def test_a_file_that_is_no_tuners_is_called_that(tmp_path: Path) -> None:
     assert "is neither a CSV file of NVIDIA's example tuner nor a saved config" in done.stderr
 
 
+def test_a_file_with_its_columns_in_another_order_is_refused_and_no_part_of_it_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "tuner.csv"
+    columns = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nRanks,nNodes"
+    file.write_text(f"{columns}\nallreduce,0,1048576,ring,simple,4,8,1\n")
+    whole, part = lagom("convert", file, "--ranks", "8"), lagom("convert", file, "--ranks", "8", "--partial")
+    assert (whole.returncode, whole.stdout, part.stdout) == (2, "", "")
+    assert "lagom: refused: line 1: its column 7 is nRanks, where the example plugin reads nNodes" in whole.stderr
+
+
 def test_a_saved_config_does_not_become_a_saved_config(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-h", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
     done = lagom("convert", folder, tmp_path / "other.lagom")
@@ -254,7 +263,7 @@ def test_a_saved_config_does_not_become_a_saved_config(tmp_path: Path) -> None:
 
 
 def test_rules_by_hand_become_a_file_or_a_saved_config_and_come_back(tmp_path: Path) -> None:
-    rules = "allgather:>=1M:algo=ring,proto=simple,nc=4; reduce:any:algo=tree,proto=ll"
+    rules = "allgather:>=1M:algo=ring,proto=simple,nc=4; allreduce:any:algo=tree,proto=ll"
     csv, config = tmp_path / "rules.csv", tmp_path / "rules.lagom"
     assert lagom("convert", rules, csv).returncode == 0
     assert lagom("convert", csv).stdout.splitlines() == [rule.strip() for rule in rules.split(";")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lagom.convert import RuleEntry, Topology, convert_csv, convert_rules
 from lagom.convert.source import of_rules
 from lagom.records import Algorithm, CommConfig, Function, Protocol
-from lagom.wire.plan import NO_LIMIT, Rule
+from lagom.wire.plan import NO_LIMIT, Rule, format_rule
 from tests.unit.convert import readers
 from tests.unit.convert.readers import Call, Decision
 
@@ -28,7 +28,7 @@ CONFIGS = st.builds(
 
 
 def ours(rules: tuple[Rule, ...] | list[Rule], call: Call) -> Decision | None:
-    """What Lagom does: the first rule that matches."""
+    """What Lagom does: the first rule that matches, or NCCL's choice where that names a pair without a kernel."""
     function = next(f for f in Function if f.word == call.function)
     rule = next((rule for rule in rules if rule.matches(function, call.bytes)), None)
     if rule is None:
@@ -37,6 +37,8 @@ def ours(rules: tuple[Rule, ...] | list[Rule], call: Call) -> Decision | None:
     assert config.algorithm is not None
     assert config.protocol is not None
     names = config.algorithm.name.lower(), config.protocol.name.lower()
+    if not readers.has_kernel(call.function, *names):
+        return None
     return Decision(*names, config.channels, config.chunk_bytes)
 
 
@@ -158,6 +160,93 @@ def test_a_rule_that_cannot_be_written_is_named(config: CommConfig, why: str) ->
     written = convert_rules(of_rules([rule], EIGHT))
     assert written.lines == 0
     assert why in str(written.refused[0])
+
+
+ORDER = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff"
+LINE = "allreduce,0,9,ring,ll,1,-1,-1,-1,-1"
+
+
+@pytest.mark.parametrize("mark", ["", "# ", "# Format: "])
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [
+        ((0, 1, 2, 3, 4, 5, 7, 6, 8, 9), "its column 7 is nRanks, where the example plugin reads nNodes"),
+        ((0, 1, 2, 4, 3, 5, 6, 7), "its column 4 is protocol, where the example plugin reads algorithm"),
+        ((1, 2, 0, 3, 4, 5, 6, 7), "its column 1 is min_bytes, where the example plugin reads collective_type"),
+        ((0, 1, 2, 3, 4, 5, 6, 7, 9, 8), "its column 9 is regBuff, where the example plugin reads numPipeOps"),
+    ],
+)
+def test_nothing_is_read_behind_a_header_with_columns_in_another_order(
+    mark: str, places: tuple[int, ...], why: str
+) -> None:
+    header = ",".join(ORDER.split(",")[place] for place in places)
+    taken = convert_csv(f"{LINE}\n{mark}{header}\n{LINE.replace('0,9', '10,20')}\n")
+    assert [entry.where for entry in taken.refused] == ["line 2"]
+    assert why in str(taken.refused[0])
+    assert len(taken.rules) == 1
+    assert not any("could not be read" in remark for remark in taken.remarks), "no rule stands behind it"
+
+
+@pytest.mark.parametrize("mark", ["", "# ", "#Format: "])
+@pytest.mark.parametrize(
+    "header",
+    [
+        ORDER,
+        ORDER.removesuffix(",numPipeOps,regBuff"),
+        "colltype,minbytes,maxbytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps][,regBuff]",
+        "collective, minBytes, maxBytes, algo, proto, nChannels, nodes, ranks",
+    ],
+)
+def test_a_header_with_the_columns_of_the_format_is_passed_over(mark: str, header: str) -> None:
+    taken = convert_csv(f"{mark}{header}\n{LINE}\n{mark}{header}\n")
+    assert not taken.refused
+    assert len(taken.rules) == 1
+
+
+def test_a_column_that_the_format_does_not_have_is_named() -> None:
+    for header, why in (
+        ("collective,size_bytes,algorithm,protocol,channels,nodes,ranks,latency_us", "its column 2 is size_bytes"),
+        (f"{ORDER},partitionMode", "its column 11 is partitionMode, where the example plugin reads nothing"),
+    ):
+        assert why in str(convert_csv(f"{header}\n{LINE}").refused[0])
+
+
+def test_a_comment_that_names_some_columns_is_a_comment() -> None:
+    text = f"# by nRanks, nNodes\n# ranks: channels,protocol,algorithm\n# collective,minBytes,algorithm\n{LINE}"
+    assert not convert_csv(text).refused
+
+
+@pytest.mark.parametrize("function", list(Function))
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_a_pair_that_nccl_has_no_kernel_for_is_left_out_with_a_note(
+    function: Function, algorithm: Algorithm, protocol: Protocol
+) -> None:
+    words = function.word, algorithm.name.lower(), protocol.name.lower()
+    taken = convert_csv(f"{words[0]},0,99,{words[1]},{words[2]},4,-1,-1\n{words[0]},0,99,ring,simple,8,-1,-1")
+    note = f"line 1 is left out: NCCL has {'' if words[1] in readers.KERNELS[words[0]].split() else 'no '}{words[1]} "
+    assert not taken.refused
+    assert any(remark.startswith(note) for remark in taken.remarks) != readers.has_kernel(*words)
+    assert (taken.rules[0].config.channels == 4) == readers.has_kernel(*words), "the next line has these calls"
+    written = convert_rules(of_rules([Rule(function, 0, 99, CommConfig(algorithm, protocol, 4))], EIGHT))
+    assert written.lines == readers.has_kernel(*words)
+    assert any("so that these calls are left to NCCL" in one for one in written.remarks) != readers.has_kernel(*words)
+
+
+def test_algorithm_and_protocol_left_to_the_library_are_expressed_with_a_note() -> None:
+    text = "allreduce,0,9,-1,-1,32,1,8,-1,-1\nallreduce,10,20,-1,-1,-1,-1,-1\nallreduce,0,30,ring,ll,2,-1,-1"
+    taken = convert_csv(text, EIGHT)
+    assert [format_rule(rule) for rule in taken.rules] == [
+        "allreduce:<=9:nc=32", "allreduce:10-20:nc=0", "allreduce:<=30:algo=ring,proto=ll,nc=2",
+    ]  # fmt: skip
+    assert sum("-1 are taken as tuners for RCCL take them" in remark for remark in taken.remarks) == 1
+    assert not any("begins where" in remark for remark in taken.remarks), "NCCL always offers its own choice"
+
+
+@pytest.mark.parametrize("pair", ["-1,simple", "ring,-1"])
+def test_half_a_pair_that_is_left_to_the_library_is_refused_by_name(pair: str) -> None:
+    taken = convert_csv(f"allreduce,0,9,{pair},32,-1,-1")
+    assert "only one of algorithm and protocol is -1" in str(taken.refused[0])
 
 
 def test_no_more_rules_are_taken_than_a_plan_holds() -> None:

@@ -74,7 +74,7 @@ def second(one: RuleEntry, two: RuleEntry) -> bool:
 LINES: dict[str, Callable[[int], str]] = {
     "no second choice": lambda i: f"allgather,{2 * i},{2 * i},ring,ll,{1 + i % 9},-1,-1",
     "refused": lambda i: f"allgather,{2 * i},{2 * i},ring,ll,2,-1,-1,-1,1",
-    "wide over refused": lambda i: f"reduce,{i},{10**6 - i},tree,ll,2,-1,-1,-1,{1 if i % 2 else -1}",
+    "wide over refused": lambda i: f"reduce,{i},{10**6 - i},ring,ll,2,-1,-1,-1,{1 if i % 2 else -1}",
 }
 
 

@@ -25,6 +25,18 @@ CUMEM = "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
 IPC = "Channel 07/1 : 1[1] -> 0[0] via P2P/IPC"
 DIRECT = "Channel 07/1 : 1[1] -> 0[0] via P2P/direct pointer"
 SHM = "Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"
+MNNVL = "Channel 00/0 : 3[3] -> 4[0] via P2P/MNNVL"
+PXN = "Channel 03/0 : 3[3] -> 8[0] [send] via NET/IB/0(1)/GDRDMA"
+COLLNET = "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA"
+RCCL = "Channel 00/0 : 0[d6000] -> 3[c6000] via P2P/IPC comm 0x9bbf3b0 nRanks 4096"
+#: As plugins name themselves: NVIDIA's (UCX, Spectrum-X), Google's, AMD's, and libfabric's where no provider is logged.
+OTHERS = ("UCX", "UCX-RMA", "SPCX", "FasTrak", "FastSocket", "GPUDirectTCPX_v7", "RCCL-ANP", "AWS Libfabric", "FIBRE")
+
+
+def over(network: str) -> str:
+    return f"Channel 01/0 : 8[0] -> 0[0] [receive] via NET/{network}/0/GDRDMA/Shared"
+
+
 REST = [
     "NCCL version 2.28.9+cuda12.8",
     "NET/Socket : Using [0]eth0:10.0.0.2<0>",
@@ -43,13 +55,58 @@ def log(folder: Path, name: str, *lines: str) -> None:
     [
         (SOCKET, Transport.SOCKET), (SHARED, Transport.SOCKET), (IB, Transport.IB), (CUMEM, Transport.NVLINK),
         (IPC, Transport.NVLINK), (DIRECT, Transport.NVLINK), (SHM, Transport.PCI),
-        (IB.replace("IB/0", "IBext_v8/0"), Transport.IB), (IB.replace("IB/0", "AWS Libfabric/0"), Transport.EFA),
-        (IB.replace("IB/0", "OFI/0"), Transport.EFA), (IB.replace("IB/0", "Other/0"), None),
+        (MNNVL, Transport.NVLINK), (PXN, Transport.IB), (COLLNET, Transport.IB), (RCCL, Transport.NVLINK),
+        (over("IBext"), Transport.IB), (over("IBext_v11"), Transport.IB), (over("gIB"), Transport.IB),
+        *((over(name), Transport.OTHER) for name in OTHERS),
     ],
 )  # fmt: skip
-def test_each_kind_of_connection_is_known(tmp_path: Path, line: str, wanted: Transport | None) -> None:
+def test_each_kind_of_connection_is_known(tmp_path: Path, line: str, wanted: Transport) -> None:
     log(tmp_path, "nccl-node1-4711.log", line)
     assert read_connected(tmp_path).transport is wanted
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_unknown_network_outranks_the_connections_of_a_node_and_is_named(tmp_path: Path, name: str) -> None:
+    log(tmp_path, "nccl-node1-1.log", CUMEM, SHM, over(name))
+    found = read_connected(tmp_path)
+    assert (found.transport, found.name) == (Transport.OTHER, f"NET/{name}")
+    assert found.text.startswith(f"transport: NET/{name}, which Lagom has no settings for; ")
+    log(tmp_path, "nccl-node1-2.log", over("Mixed"))
+    assert read_connected(tmp_path).name == " and ".join(sorted((f"NET/{name}", "NET/Mixed")))
+    log(tmp_path, "nccl-node1-3.log", SOCKET)
+    assert read_connected(tmp_path) == Connected(Transport.SOCKET)
+
+
+@pytest.mark.parametrize("network", ["AWS Libfabric", "Libfabric", "OFI"])
+@pytest.mark.parametrize(
+    ("lines", "wanted", "name"),
+    [
+        (["NET/OFI Selected Provider is efa (found 4 nics)"], Transport.EFA, ""),
+        (["NET/OFI Selected Provider is efa"], Transport.EFA, ""),
+        (["NET/OFI Selected provider is efa, fabric is efa-direct (found 16 nics)"], Transport.EFA, ""),
+        (["NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)"], Transport.OTHER, " with provider cxi"),
+        (["NET/OFI Selected Provider is tcp;ofi_rxm (found 1 nics)"], Transport.OTHER, " with provider tcp;ofi_rxm"),
+        (
+            ["NET/OFI Selected Provider is efa", "NET/OFI Selected Provider is tcp"],
+            Transport.OTHER,
+            " with provider efa and tcp",
+        ),
+        (["Using network AWS Libfabric"], Transport.OTHER, ""),
+    ],
+)
+def test_what_libfabric_is_used_on_is_its_provider(
+    tmp_path: Path, network: str, lines: list[str], wanted: Transport, name: str
+) -> None:
+    log(tmp_path, "nccl-node1-1.log", CUMEM, *lines)
+    log(tmp_path, "nccl-node2-1.log", CUMEM, over(network))
+    found = read_connected(tmp_path)
+    assert found.transport is wanted
+    assert found.name == (f"NET/{network}{name}" if wanted is Transport.OTHER else "EFA")
+
+
+def test_a_provider_of_a_plugin_that_connects_nothing_says_nothing(tmp_path: Path) -> None:
+    log(tmp_path, "nccl-node1-1.log", "NET/OFI Selected Provider is efa (found 4 nics)", over("UCX"))
+    assert read_connected(tmp_path).name == "NET/UCX"
 
 
 def test_the_slowest_connection_of_any_rank_binds_the_job(tmp_path: Path) -> None:
@@ -84,6 +141,12 @@ def test_without_a_connection_nothing_is_said(tmp_path: Path) -> None:
 def test_a_log_that_is_cut_within_a_character_is_read(tmp_path: Path) -> None:
     (tmp_path / "nccl-a-1.log").write_bytes(f"{HEAD}{SOCKET}\n".encode() + b"\xff\xe2\x82")
     assert read_connected(tmp_path).transport is Transport.SOCKET
+
+
+def test_a_name_that_is_cut_is_no_other_network(tmp_path: Path) -> None:
+    for end in range(len(IB)):
+        log(tmp_path, "nccl-a-1.log", CUMEM, IB[:end])
+        assert read_connected(tmp_path).transport in (Transport.NVLINK, Transport.IB)
 
 
 def test_the_variables_name_the_files_that_are_read(tmp_path: Path) -> None:
@@ -164,6 +227,17 @@ import os
 name = os.environ["NCCL_DEBUG_FILE"].replace("%h", "node1").replace("%p", str(os.getpid()))
 open(name, "w").write({"".join(f"{HEAD}{line}{chr(10)}" for line in [*REST, CUMEM, RESERVED])!r})
 """
+
+
+def test_over_an_unknown_network_what_every_network_may_need_is_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = LOGS.replace(RESERVED, over("UCX"))
+    record = _choose_groups(Request((sys.executable, "-c", job), (), tmp_path), None, 8, PlainNccl({}, {}))
+    assert (record.transport, record.groups) == ("NET/UCX", [])
+    assert {"NCCL_MIN_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE"} <= set(record.factors)
+    assert not [name for name in record.factors if "_IB_" in name or "SOCK" in name or "NVL" in name]
+    assert "transport: NET/UCX, which Lagom has no settings for" in capsys.readouterr().err
 
 
 def test_what_the_first_process_shows_decides_what_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
