@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lagom.format import format_factor, format_time
-from lagom.records import Function
 from lagom.report import style
-from lagom.timeline.kernel_names import NO_FUNCTION, label
+from lagom.timeline.kernel_names import function_word, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +23,15 @@ Parts = tuple[tuple[str, np.ndarray, str], ...]
 _MAX_BARS = 12
 _MAX_GROUP_BARS = 100
 _MAX_TICKS = 40
-_SHORT = {"allgather": "AG", "reducescatter": "RS", "allreduce": "AR", "broadcast": "B", "reduce": "R", "p2p": "p2p"}
+_SHORT = {
+    "allgather": "AG",
+    "reducescatter": "RS",
+    "allreduce": "AR",
+    "broadcast": "B",
+    "reduce": "R",
+    "collective": "C",
+    "p2p": "p2p",
+}
 
 
 @style.styled
@@ -81,14 +88,12 @@ def _group_ticks(axes: Axes, profile: Profile) -> None:
     found = profile.rank.groups
     axes.set_xlabel("group, in order of time")
     if found.count <= _MAX_TICKS:
-        functions = [[_word(found.sites[site].function) for site in found.sequence(n)] for n in range(found.count)]
+        functions = [
+            [function_word(found.sites[site].function) for site in found.sequence(n)] for n in range(found.count)
+        ]
         names = [_abbreviated(one) for one in functions]
         axes.set_xticks(np.arange(found.count) + 1, names, fontsize=8)
         axes.tick_params(axis="x", length=0)
-
-
-def _word(function: int) -> str:
-    return "p2p" if function == NO_FUNCTION else Function(function).word
 
 
 def _abbreviated(functions: list[str]) -> str:

@@ -19,9 +19,10 @@ from lagom.report import page
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe_pattern
 from lagom.timeline.job_profile import PatternRow, Profile
+from lagom.timeline.kernel_names import NAMELESS, label
 from lagom.timeline.load import REFERENCE_NAME, TRACE_NAME
 from lagom.timeline.overlap import measure_ranks
-from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown
+from lagom.timeline.slowdowns import NOTEWORTHY
 from lagom.timeline.trace_coverage import TIERS
 
 SCHEMA = 3
@@ -37,7 +38,7 @@ MAX_TRACE_KERNELS = 120_000
 
 def describe_verdict(profile: Profile) -> str:
     """Is NCCL slowing my matmuls, and by how much: one sentence."""
-    overhead, matmul = profile.overhead, _family(profile, "matmul")
+    overhead = profile.overhead
     if not profile.has_communication:
         return "There is no communication in this trace, so nothing slows your compute."
     if not profile.sees_compute:
@@ -48,19 +49,47 @@ def describe_verdict(profile: Profile) -> str:
         return (
             "Unknown: each kernel that runs beside communication always does, so there is nothing to compare it with."
         )
-    if not math.isfinite(overhead.high):
-        share = f"{format_percent(overhead.share)} of compute time"
-        return f"Perhaps: overlap costs {share} in the one step seen; record more."
+    return _describe_cost(profile)
+
+
+def _describe_cost(profile: Profile) -> str:
+    """Of a profile that has one: whether it is beyond its noise, and what is slowed."""
+    overhead = profile.overhead
     share = f"{format_percent(overhead.share)} of compute time"
+    if not math.isfinite(overhead.high):
+        if overhead.share < _NEGLIGIBLE:
+            return "No, not measurably in the one step seen: compute is no slower beside communication; record more."
+        return f"Perhaps: overlap costs {share} in the one step seen; record more."
     cost = f"{format_time(overhead.ns)} of each {format_time(profile.z_max)} step, {share}"
     interval = f"95 % interval {100 * overhead.low:.1f} to {format_percent(overhead.high)}"
+    if overhead.ns <= 0:
+        return f"No: compute is no slower beside communication ({interval} of compute time)."
     if overhead.high < _NEGLIGIBLE or overhead.low <= 0:
         return f"No, not measurably: overlap costs your compute {cost} ({interval})."
     at_least = "at least " if overhead.is_lower_bound else ""
-    if matmul is None or math.isnan(matmul.slowdown):
+    if not (slow := _slowed(profile)):
         return f"Yes: overlap costs your compute {at_least}{cost} ({interval})."
-    slow = f"matmuls run {format_factor(matmul.slowdown)} as long beside communication as without it"
-    return f"Yes: {slow}. Overlap costs {at_least}{cost} ({interval})."
+    return f"Yes: {slow} as long beside communication as without it. Overlap costs {at_least}{cost} ({interval})."
+
+
+def _slowed(profile: Profile) -> str:
+    """The sort of work that has most of the extra time, of those that run longer; empty where there is none."""
+    slowed = [row for row in profile.families if row.slowdown > 1.0 and row.extra_ns > 0]
+    worst = max(slowed, key=lambda row: row.extra_ns, default=None)
+    if worst is None:
+        return ""
+    if worst.family == "other":
+        return _slowed_kernel(profile)
+    what = "matmuls" if worst.family == "matmul" else f"{worst.family} kernels"
+    return f"{what} run {format_factor(worst.slowdown)}"
+
+
+def _slowed_kernel(profile: Profile) -> str:
+    """Where the sort of work is not known; empty where the name is not known either."""
+    unknown = (one for one in profile.slowdowns if one.family == "other" and one.slowdown > 1.0)
+    worst = next(unknown, None)
+    named = worst is not None and not worst.name.startswith(NAMELESS)
+    return f"{label(worst.name)} runs {format_factor(worst.slowdown)}" if worst and named else ""
 
 
 def more(profile: Profile) -> list[str]:
@@ -228,8 +257,6 @@ def _unbroken(text: str) -> str:
 
 
 def _kernel_table(profile: Profile) -> Table:
-    from lagom.timeline.kernel_names import label
-
     table = Table(title="\nSlowdown of each kernel beside communication", title_justify="left", box=None)
     table.add_column("kernel", overflow="ellipsis", no_wrap=True, min_width=24)
     for name in ("a step", "alone", "beside NCCL", "slowdown", "extra a step"):
@@ -302,7 +329,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_nan(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _family(profile: Profile, word: str) -> FamilySlowdown | None:
-    return next((row for row in profile.families if row.family == word), None)

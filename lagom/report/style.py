@@ -30,6 +30,7 @@ COMMUNICATION = {
     "allreduce": "#15808d",
     "broadcast": "#5b7f95",
     "reduce": "#5b7f95",
+    "collective": "#5b7f95",
     "p2p": "#8d99a6",
 }
 COMPUTE = {

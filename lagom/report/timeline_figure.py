@@ -15,10 +15,9 @@ from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from lagom.format import format_time
-from lagom.records import Function
 from lagom.report import style
 from lagom.timeline.intervals import merge, within
-from lagom.timeline.kernel_names import NO_FUNCTION, family, label
+from lagom.timeline.kernel_names import family, function_word, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +110,7 @@ def _draw(view: _View, profile: Profile, step: int, names: bool = False) -> None
     inside = (table.end > view.low) & (table.start < view.high)
     communication = np.flatnonzero(inside & table.is_communication)
     compute = np.flatnonzero(inside & table.is_compute)
-    spoken = np.array([_word(int(function)) for function in table.function[communication]])
+    spoken = np.array([function_word(int(function)) for function in table.function[communication]])
     kinds = np.array([family(name) for name in table.names])[table.name[compute]]
     _lane(view, _by_colour(profile, communication, spoken, style.COMMUNICATION), _COMMUNICATION, _LANE)
     _lane(view, _by_colour(profile, compute, kinds, style.COMPUTE), _COMPUTE, _LANE)
@@ -192,12 +191,8 @@ def _group_marks(view: _View, profile: Profile, step: int) -> None:
 
 def _legend(figure: Figure, profile: Profile) -> None:
     table = profile.rank.table
-    used = dict.fromkeys(_word(int(function)) for function in np.unique(table.function[table.is_communication]))
+    used = dict.fromkeys(function_word(int(function)) for function in np.unique(table.function[table.is_communication]))
     entries = [Patch(color=style.COMMUNICATION[word], label=word) for word in used]
     entries += [Patch(color=style.COMPUTE[one.family], label=one.family) for one in profile.families[:6]]
     entries.append(Patch(color=style.LOSS, label="contention overhead"))
     figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), handlelength=0.9)
-
-
-def _word(function: int) -> str:
-    return "p2p" if function == NO_FUNCTION else Function(function).word

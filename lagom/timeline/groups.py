@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.format import format_bytes
-from lagom.records import Function
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.intervals import IntervalSet, merge, within
-from lagom.timeline.kernel_names import NO_FUNCTION
+from lagom.timeline.kernel_names import function_word
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.steps import Steps
 
@@ -33,7 +32,7 @@ SAME_COMPUTE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SiteView:
-    """Calls that share a config. ``function`` is NO_FUNCTION for point-to-point; ``bytes`` 0 where unknown;
+    """Calls that share a config. ``function`` as in a KernelTable; ``bytes`` 0 where unknown;
     ``hidden`` the share of its time with compute beside it; ``context`` as in :class:`lagom.records.Site`; ``apart``
     what separates it from others of the same name."""
 
@@ -48,8 +47,7 @@ class SiteView:
     apart: str = ""
 
     def __str__(self) -> str:
-        word = "p2p" if self.function == NO_FUNCTION else Function(self.function).word
-        parts = (word, format_bytes(self.bytes) if self.bytes else "", self.context)
+        parts = (function_word(self.function), format_bytes(self.bytes) if self.bytes else "", self.context)
         return " ".join(part for part in parts if part) + self.apart
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lagom.records import Function
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import Groups, describe_pattern, find_groups
-from lagom.timeline.kernel_names import NO_FUNCTION, is_symmetric
+from lagom.timeline.kernel_names import is_nccls, is_symmetric
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.ranks import CombinedRanks, RankTimeline, combine_ranks
@@ -265,7 +266,8 @@ def _sites(rank: RankTimeline, merged: CombinedRanks) -> tuple[SiteRow, ...]:
     rows = rank.steps.index[:, groups.places]
     start, end = rank.table.start[rows], rank.table.end[rows]
     exposed = (end - start) - rank.busy.between(start, end).y
-    symmetric = np.array([is_symmetric(rank.table.names[name]) for name in rank.table.name[rows[0]]])
+    names = [rank.table.names[name] for name in rank.table.name[rows[0]]]
+    asked = np.array([is_nccls(name) and not is_symmetric(name) for name in names], bool)
     found = []
     for site in groups.sites:
         mine = groups.site_of == site.index
@@ -273,7 +275,7 @@ def _sites(rank: RankTimeline, merged: CombinedRanks) -> tuple[SiteRow, ...]:
         x = _median(least.sum(axis=1))
         row = SiteRow(
             name=str(site), calls=site.calls, x=x, exposed=min(_median(exposed[:, mine].sum(axis=1)), x),
-            hidden=site.hidden, tunable=site.function != NO_FUNCTION and not symmetric[mine].any(),
+            hidden=site.hidden, tunable=site.function <= max(Function) and bool(asked[mine].all()),
         )  # fmt: skip
         found.append(row)
     return tuple(found)

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, is_symmetric
+from lagom.records import Function
+from lagom.timeline.kernel_names import KernelKind, is_symmetric
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable
 
 P2P = "point-to-point: NCCL does not ask its tuner"
@@ -103,7 +104,7 @@ class _Work:
         symmetric = np.array([is_symmetric(name) for name in self.table.names], bool)[self.table.name]
         self._refuse(np.flatnonzero(self.open & (self.table.kind == KernelKind.P2P)), P2P)
         self._refuse(np.flatnonzero(self.open & symmetric), SYMMETRIC)
-        self._refuse(np.flatnonzero(self.open & (self.table.function == NO_FUNCTION)), UNKNOWN_FUNCTION)
+        self._refuse(np.flatnonzero(self.open & (self.table.function > max(Function))), UNKNOWN_FUNCTION)
 
     def place_named(self) -> None:
         """Kernels whose span names communicator and call number."""

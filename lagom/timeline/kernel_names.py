@@ -7,9 +7,10 @@ is. A name can mislead: `ncclDevKernel_AllGather_RING_LL` is NCCL's only AllGath
 SIMPLE.
 
 The classes (:class:`KernelKind`) are those of HolisticTraceAnalysis (``nccl…Kernel`` is communication; memory copies
-are neither communication nor compute), so that both tools compute the same X and Y; here collectives, which NCCL asks
-its tuner about, are also separated from point-to-point, which it does not. Done once per distinct name, never per
-kernel.
+within a GPU are neither communication nor compute), so that both tools compute the same X and Y where NCCL alone
+communicates; kernels of other libraries (``communication_kernels.py``) and copies between GPUs are communication, too.
+Collectives, which NCCL asks its tuner about, are separated from the rest, which it does not. Done once per distinct
+name, never per kernel.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from enum import IntEnum
 from functools import lru_cache
 
 from lagom.records import Function
+from lagom.timeline.communication_kernels import find_communication, looks_like_communication
 
 
 class KernelKind(IntEnum):
-    """As ``enum lagom_span_kind`` of ``csrc/protocol/lagom_protocol.h``. OTHER: copies, memsets, synchronisation."""
+    """As ``enum lagom_span_kind`` of ``csrc/protocol/lagom_protocol.h``. P2P: communication that NCCL asks no tuner
+    about. OTHER: copies within a GPU, memsets, synchronisation."""
 
     COMPUTE = 0
     COLLECTIVE = 1
@@ -32,10 +35,18 @@ class KernelKind(IntEnum):
 
 #: ``function`` of a kernel that is no collective known to the tuner.
 NO_FUNCTION = 255
+#: Of a collective, where neither its name nor the trace says which: NCCL runs several in one kernel, ``…_Generic``.
+UNKNOWN_COLLECTIVE = 254
+
+#: How a kernel is called whose name was not recorded, before a number of its own.
+NAMELESS = "kernel#"
 
 _NCCL = re.compile(r"^nccl\w*Kernel")
 _OTHER = re.compile(r"^(Memcpy|Memset|dma)|^(Stream|Event|Context|Device) (Sync|Wait)")
-_P2P = re.compile(r"SendRecv|AlltoAll|AllToAll", re.IGNORECASE)
+_P2P = re.compile(r"Send|Recv|All_?to_?All", re.IGNORECASE)
+#: As CUPTI and Kineto name a copy between GPUs.
+_PEER_COPY = re.compile(r"^Memcpy (PtoP|P2P)")
+_CALLED = re.compile(r"^(?:void |static )*")
 _FUNCTIONS = (
     (re.compile(r"all_?gather", re.IGNORECASE), Function.ALL_GATHER),
     (re.compile(r"reduce_?scatter", re.IGNORECASE), Function.REDUCE_SCATTER),
@@ -117,14 +128,48 @@ def kind_of(name: str) -> KernelKind:
     plain = plain_name(name)
     if _NCCL.match(plain):
         return KernelKind.P2P if _P2P.search(plain) else KernelKind.COLLECTIVE
-    return KernelKind.OTHER if _OTHER.match(plain) else KernelKind.COMPUTE
+    if _OTHER.match(plain):
+        return KernelKind.P2P if _PEER_COPY.match(plain) else KernelKind.OTHER
+    if (known := find_communication(callable_name(name))) is not None:
+        return KernelKind.P2P if known.function is None else KernelKind.COLLECTIVE
+    return KernelKind.COMPUTE
+
+
+@lru_cache(maxsize=65536)
+def callable_name(name: str) -> str:
+    """``vllm::cross_device_reduce_1stage`` of ``void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)``."""
+    text = _CALLED.sub("", plain_name(name)).replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    return re.split(r"[<(]", text, maxsplit=1)[0].strip()
 
 
 def function_of(name: str) -> int:
     """The collective that a kernel or operation name names, as :class:`Function`; :data:`NO_FUNCTION` if none."""
-    return next((int(function) for pattern, function in _FUNCTIONS if pattern.search(plain_name(name))), NO_FUNCTION)
+    plain = plain_name(name)
+    if not _NCCL.match(plain) and (known := find_communication(callable_name(name))) is not None:
+        return NO_FUNCTION if known.function is None else int(known.function)
+    return next((int(function) for pattern, function in _FUNCTIONS if pattern.search(plain)), NO_FUNCTION)
+
+
+def function_word(function: int) -> str:
+    """``allgather``; ``collective`` where it is not known which, ``p2p`` where it is none."""
+    return {NO_FUNCTION: "p2p", UNKNOWN_COLLECTIVE: "collective"}.get(function) or Function(function).word
+
+
+def is_point_to_point(operation: str) -> bool:
+    """Whether an operation's name, as torch records it, is no collective that NCCL asks its tuner about."""
+    return _P2P.search(operation) is not None
+
+
+def is_unknown_communication(name: str) -> bool:
+    """Whether a kernel counts as compute although its name says that it communicates."""
+    return kind_of(name) == KernelKind.COMPUTE and looks_like_communication(callable_name(name))
 
 
 def is_symmetric(name: str) -> bool:
     """A symmetric-memory kernel: ``ncclSymk…``, launched without NCCL asking its tuner."""
     return plain_name(name).startswith("ncclSym")
+
+
+def is_nccls(name: str) -> bool:
+    """A kernel of NCCL, or of RCCL, which has its names."""
+    return _NCCL.match(plain_name(name)) is not None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, kind_of
+from lagom.timeline.kernel_names import NO_FUNCTION, UNKNOWN_COLLECTIVE, KernelKind, function_of, kind_of
 
 _COLUMNS = (
     "start", "end", "stream", "name", "grid", "block", "channels", "kind", "function", "slot", "call", "bytes"
@@ -140,7 +140,9 @@ def build(
     }
     columns["kind"] = _by_name(kind, [kind_of(spelling) for spelling in spellings], ids)
     columns["function"] = _by_name(function, [function_of(spelling) for spelling in spellings], ids)
-    columns["function"][columns["kind"] != KernelKind.COLLECTIVE] = NO_FUNCTION
+    is_collective = columns["kind"] == KernelKind.COLLECTIVE
+    columns["function"][~is_collective] = NO_FUNCTION
+    columns["function"][is_collective & (columns["function"] == NO_FUNCTION)] = UNKNOWN_COLLECTIVE
     columns, faults = _clean(columns, malformed)
     return KernelTable(**columns, names=spellings, rank=rank, sms=sms, source=source, faults=faults)
 

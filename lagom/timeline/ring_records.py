@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function
-from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind
+from lagom.timeline.kernel_names import NAMELESS, NO_FUNCTION, KernelKind
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable, build
 from lagom.timeline.kineto import TraceError
 from lagom.wire import layout
@@ -154,7 +154,7 @@ def _spelled(
     """The names, and the index of each span's. NCCL's own events have none: such a collective is called by its
     function, as NCCL's kernels are, so that the name shows what it is."""
     hashes, index = np.unique(spans["name"], return_inverse=True)
-    spellings = [known.get(int(value), f"kernel#{value:08x}") for value in hashes]
+    spellings = [known.get(int(value), f"{NAMELESS}{value:08x}") for value in hashes]
     nameless = (spans["name"] == 0) & (spans["kind"] == KernelKind.COLLECTIVE) & (function != NO_FUNCTION)
     for one in (one for one in Function if (nameless & (function == one)).any()):
         index = np.where(nameless & (function == one), len(spellings), index)

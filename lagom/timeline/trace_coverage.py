@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.format import format_percent
+from lagom.format import format_percent, format_time
 from lagom.timeline.join import join, tunable_share
-from lagom.timeline.kernel_names import KernelKind
+from lagom.timeline.kernel_names import KernelKind, is_unknown_communication, label
 from lagom.timeline.kernel_period import find_period
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.ranks import CombinedRanks, RankTimeline
@@ -32,6 +32,7 @@ TIERS = {
     HOST: "no kernels, only when calls are made: Z alone",
 }
 
+_NAMED = 3  # kernels of a kind
 #: Communication pressure in a reference trace, and difference of the clocks, that are worth a remark.
 _PRESSURE_LEFT, _OTHER_CLOCK = 0.02, 0.05
 
@@ -100,6 +101,7 @@ def note_limits(
 ) -> list[str]:
     faulty = [rank.table for rank in ranks if rank.table.faults.dropped]
     notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
+    notes += _note_unknown_communication(ranks)
     if not all(rank.steps.periodic for rank in ranks):
         notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
     if not merged.alike:
@@ -116,6 +118,25 @@ def note_limits(
             "shows how long they take alone."
         )
     return notes
+
+
+def _note_unknown_communication(ranks: Sequence[RankTimeline]) -> list[str]:
+    """Kernels that count as compute, and may be communication by their names."""
+    spent: dict[str, int] = {}
+    for rank in ranks:
+        unknown = [index for index, name in enumerate(rank.table.names) if is_unknown_communication(name)]
+        for index in unknown:
+            spent[rank.table.names[index]] = spent.get(rank.table.names[index], 0) + int(
+                rank.table.duration[rank.table.name == index].sum()
+            )
+    if not spent:
+        return []
+    named = ", ".join(label(name) for name in sorted(spent, key=lambda name: -spent[name])[:_NAMED])
+    total = format_time(sum(spent.values()) / len(ranks))
+    return [
+        f"{total} a rank are in kernels that look like communication and that Lagom does not know, so they count as "
+        f"compute: {named}."
+    ]
 
 
 def note_reference_trace(contention: Contention) -> list[str]:

@@ -242,6 +242,12 @@ def _arm(group: StartGroup) -> BenchArm:
 # -- for the one who waits
 
 
+def _rest(plan: TunePlan, tried: Sequence[Tried]) -> str:
+    """What may still come, not what would by the results so far: more of that is left out, and nothing is added."""
+    most = plan.most_processes - sum(one.time is not None for one in tried)
+    return f"at most {most} left" if next_trial(plan, tried) is not None else "the last one"
+
+
 def _progress(
     plan: TunePlan, tried: Sequence[Tried], runs: Sequence[RunRecord], trial: TuneTrial, before: StartGroup | None
 ) -> Iterator[str]:
@@ -250,11 +256,9 @@ def _progress(
     *earlier, run = runs
     if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
         yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
-    # What may still come, not what would by the results so far: more of that is left out, and nothing is added.
-    most = plan.most_processes - sum(one.time is not None for one in tried)
-    rest = f"at most {most} left" if next_trial(plan, tried) is not None else "the last one"
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"
-    yield f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}: {gave} ({rest})"
+    which = f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}"
+    yield f"{which}: {gave} ({_rest(plan, tried)})"
     best = best_so_far(plan, tried)
     if best is not None and (best != before or trial.group == best):
         speedup = deciding_runs(tried, best).speedup

@@ -25,6 +25,7 @@ from lagom.sim import Simulator, machine, workloads
 from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import Profile, kineto
 from lagom.timeline.overlap import overlap
+from lagom.timeline.slowdowns import FamilySlowdown
 from lagom.timeline.trace_coverage import TraceCoverage
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 from tests.tiers import amount
@@ -81,6 +82,40 @@ def test_the_answer_without_communication_overlap_or_slowdown() -> None:
     assert said(gemm + apart).startswith("No: compute and communication never run at the same time")
     beside = [(100 * k, 100 * k + 40, 2, gather) for k in range(5)]
     assert said(gemm + beside).startswith("Unknown")
+
+
+@pytest.mark.parametrize(
+    ("overhead", "expected"),
+    [
+        (
+            {"ns": -88.8e3, "share": -0.01, "low": -0.02, "high": -0.001},
+            "No: compute is no slower beside communication",
+        ),
+        (
+            {"ns": 5e3, "share": 0.001, "low": -0.01, "high": 0.02},
+            "No, not measurably: overlap costs your compute 5.00",
+        ),
+        ({"ns": -9e3, "share": -0.031, "low": -math.inf, "high": math.inf}, "No, not measurably in the one step seen:"),
+        ({"ns": 9e5, "share": 0.031, "low": -math.inf, "high": math.inf}, "Perhaps: overlap costs 3.1 % of compute"),
+    ],
+)
+def test_a_cost_below_its_noise_is_no(real: Profile, overhead: dict[str, float], expected: str) -> None:
+    shown = replace(real, overhead=replace(real.overhead, **overhead))
+    assert profile_report.describe_verdict(shown).startswith(expected)
+
+
+def test_the_answer_names_what_is_really_slowed(real: Profile) -> None:
+    """Not matmuls where they run faster beside communication, and a kernel where the sort of its work is not known."""
+
+    def said(**slowdowns: float) -> str:
+        rows = [FamilySlowdown(word, 1e6, 5e5, slowdown, (slowdown - 1) * 1e5) for word, slowdown in slowdowns.items()]
+        kernel = replace(real.slowdowns[0], name="void mine::scan<4>(int)", family="other", slowdown=1.4)
+        return profile_report.describe_verdict(replace(real, families=tuple(rows), slowdowns=(kernel,)))
+
+    assert said(matmul=0.5, elementwise=2.5).startswith("Yes: elementwise kernels run 2.50× as long beside")
+    assert said(matmul=1.2, elementwise=1.1).startswith("Yes: matmuls run 1.20× as long beside")
+    assert said(matmul=0.9, other=1.4).startswith("Yes: scan runs 1.40× as long beside communication")
+    assert said(matmul=0.9).startswith("Yes: overlap costs your compute")
 
 
 def test_the_folder_opens_offline(simulated: Profile, written: list[Path]) -> None:
