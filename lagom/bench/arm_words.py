@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -68,6 +69,14 @@ def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
         return tuple(arms.values())
     beside = {"own:stock": _arm("own:stock")}
     return tuple(one for name, arm in arms.items() for one in ((*beside.values(), arm) if name == first else (arm,)))
+
+
+def arm_with(settings: Mapping[str, str]) -> BenchArm:
+    """Plain NCCL in a process of its own, started with these variables; its name is the word that asks for it."""
+    if not settings:
+        return _arm("own:stock")
+    words = ",".join(f"{name}={value}" for name, value in settings.items())
+    return BenchArm(f"env={words}", Kind.PROCESS, environ={**NO_CONTROLLER, **settings})
 
 
 def _some(text: str) -> list[str]:

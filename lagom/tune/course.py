@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lagom.bench.arm_words import BenchArm, Kind, parse_arms
+from lagom.bench.arm_words import Kind, arm_with
 from lagom.bench.iteration_time import SETTLING_SHARE
 from lagom.bench.job_regions import SPAN_SECONDS
 from lagom.bench.request import Request
@@ -216,9 +216,8 @@ def _run(
 
     limit = _run_limit(request, store.record.runs)
     request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
-    run = run_task(
-        request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left, say
-    )
+    task = Task(Kind.PROCESS, arm_with(trial.group.settings), trial.round, label=trial.group.name)
+    run = run_task(request, task, store, time_left, say)
     run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
     return run
 
@@ -229,14 +228,6 @@ def _run_limit(request: Request, runs: Sequence[RunRecord]) -> float | None:
     if not known or request.run_limit is None:
         return request.run_limit
     return min(request.run_limit, max(LEAST_LIMIT, HANGING * statistics.median(known)))
-
-
-def _arm(group: StartGroup) -> BenchArm:
-    """The group as an arm of `lagom bench`, which would run it again by that word. A process of the design may set
-    nothing: it is plain NCCL."""
-    is_plain = not group.settings
-    arms = parse_arms(["own:stock" if is_plain else f"env={','.join(group.text.split())}"])
-    return next(arm for arm in arms if arm.kind is Kind.PROCESS and (arm.name == "own:stock") == is_plain)
 
 
 # -- for the one who waits
