@@ -90,6 +90,8 @@ def sign_of(record: BenchRecord) -> float:
 
 
 CERTAINTY = 2.0  # standard errors
+#: What the number and its interval are, for a table.
+ESTIMATOR = "speed-up: median over pairs (Hodges-Lehmann), with the interval of the signed-rank test"
 #: Sweeps: the arms they become begin with this.
 SWEEPS = {"static": "static=", "grid": "grid:"}
 

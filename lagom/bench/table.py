@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom.bench.log_extract import Search
-from lagom.bench.results import OWN_STOCK, TUNING, Ratio, Result
+from lagom.bench.results import ESTIMATOR, OWN_STOCK, TUNING, Ratio, Result
 from lagom.bench.schedule import LEAST_PAIRS
 from lagom.bench.store import BenchRecord
 from lagom.format import UNKNOWN, format_count, format_interval, format_percent, format_speedup, format_time
@@ -35,7 +35,8 @@ def show(record: BenchRecord, results: Sequence[Result], path: Path, console: Co
         for line in paragraphs(results):
             _put(console, line)
         console.print()
-    for line in (*comparisons(results), *remarks(record, results)):
+    estimator = [f"{ESTIMATOR}."] if results else []
+    for line in (*estimator, *comparisons(results), *remarks(record, results)):
         _put(console, f"- {line}")
     console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)
 

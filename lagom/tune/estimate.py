@@ -11,6 +11,8 @@ import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95
+#: What the number and its interval are, for a table.
+ESTIMATOR = "speed-up: ratio of the means of processes, with Welch's interval"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from lagom.bench.store import BenchRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import DecidingRuns, deciding_runs
+from lagom.tune.estimate import ESTIMATOR
 from lagom.tune.live_search import describe_live, found_by
 from lagom.tune.screening import broken_settings, screened
 from lagom.tune.stages import PLAIN, Tried, TunePlan
@@ -31,7 +32,8 @@ def print_result(plan: TunePlan, record: BenchRecord, result: TuneResult, consol
     tried = tried_of(record.runs, record.higher_is_better)
     console.print(table_of(plan, tried, measured_by(record)))
     live = found_by(record.runs)
-    for line in (*screened_lines(plan, tried), *(() if live is None else (f"{describe_live(live)}.",))):
+    found = () if live is None else (f"{describe_live(live)}.",)
+    for line in (f"{ESTIMATOR}.", *screened_lines(plan, tried), *found):
         console.print(line, highlight=False, soft_wrap=True)
 
 
