@@ -224,15 +224,16 @@ def _left_out(plan: JobPlan, given: Path | None, *numbers: float | None, record:
     """A sentence for each option that has no effect in this mode."""
     if given is not None and plan.config is None:
         yield f"mode {plan.mode} replays no saved config: {given} is not used."
-    if plan.cached_by:  # the plan says already that nothing is searched
+    if plan.cached_by and plan.mode == "replay":  # the plan says already that nothing is searched
         return
     if plan.config is not None and (record or seed or any(number is not None for number in numbers)):
         yield (
             "nothing is searched here, so --record, --seed, --search-seconds, --search-percent and --stable-iterations "
             "have no effect."
             if plan.mode == "replay"
-            else "if the saved config does not fit, the ranks start the controller themselves, without --record, "
-            "--seed, --search-seconds, --search-percent and --stable-iterations; --mode tune searches with them."
+            else "if the saved config is for other ranks, another NCCL or GPU, the ranks start the controller "
+            "themselves, without --record, --seed, --search-seconds, --search-percent and --stable-iterations; --mode "
+            "tune searches with them."
         )
 
 
