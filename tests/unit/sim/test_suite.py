@@ -110,7 +110,7 @@ def test_the_page_is_made_from_the_json(finished: sim_suite.CaseResult) -> None:
     lines = [
         {"strategy": strategy, "preset": "p", "communications": n, "configs": c}
         for n, c in ((1, 5.0), (2, 9.0), (3, 7.0))
-        for strategy in ("lagom", "guided", "autoccl")
+        for strategy in ("auto", "lagom", "guided", "autoccl")
     ]
     page = report({**suite, "meta": meta, "convergence": lines}, data)
     assert "700 s on 2 processes (1100 s of CPU)" in page
