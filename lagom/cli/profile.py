@@ -168,7 +168,7 @@ def _check_kept(inputs: list[Path], out: Path, json_file: Path | None) -> None:
 
 def _is_job(words: list[str], traced: bool, simulate: str) -> bool:
     """Whether the words after the options are a command, not traces somebody forgot to announce."""
-    return not traced and not simulate and not words[0].endswith((".json", ".json.gz", ".txt", ".txt.gz"))
+    return not traced and not simulate and not words[0].endswith((".json", ".json.gz", ".txt", ".txt.gz", ".zip"))
 
 
 def _live(command: list[str], iterations: int, out: Path) -> _Recorded:

@@ -16,23 +16,18 @@ import gzip
 import itertools
 import json
 import math
-import zlib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lagom.errors import LagomError
 from lagom.files import write_named
 from lagom.records import Function
 from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, is_point_to_point, kind_of, plain_name
 from lagom.timeline.kernel_table import KernelTable, build
-
-
-class TraceError(LagomError):
-    """A trace file that is damaged or not in the expected format."""
-
+from lagom.timeline.trace_file import TraceError, parse_json
 
 #: Rank of a table whose trace does not name it.
 NO_RANK = -1
@@ -40,10 +35,13 @@ NO_RANK = -1
 _LARGEST = 2**62
 _LARGEST_RANK = 2**31 - 1
 _MOST_SMS = 1 << 20
-#: Operators of torch's symmetric memory, and what launches their copies.
+#: Operators of torch's symmetric memory.
 _SYMMETRIC_OPERATOR = "symm_mem::"
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
 _WITHIN_A_GPU = "Memcpy DtoD"
+#: Categories of the host's calls that launch kernels.
+LAUNCH_CATEGORIES = {"cuda_runtime", "cuda_driver", "Runtime"}
+#: Categories of Kineto's other devices (its ``ActivityType``), which have no kernels of CUDA or ROCm.
+_OTHER_DEVICE = re.compile(r"^(glow|hpu|mtia|privateuse1|xpu)_")
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
 _ELEMENT_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -52,36 +50,35 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def read(path: Path) -> list[KernelTable]:
-    """The kernels of a trace, one table a GPU, of rank :data:`NO_RANK` if it does not say which; ``path`` may end in
-    ``.gz``. Raises :class:`TraceError`."""
-    document = _document(path)
+def read(name: str, text: str) -> list[KernelTable]:
+    """The kernels of a trace, one table a GPU, of rank :data:`NO_RANK` if it does not say which. ``name`` is that of
+    the file whose ``text`` it is. Raises :class:`TraceError`."""
+    document = parse_json(name, text)
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
-        raise TraceError(f"{path} is JSON but no Chrome trace: it has no list `traceEvents`; give a Kineto trace.")
+        raise TraceError(f"{name} is JSON but no Chrome trace: it has no list `traceEvents`; give a Kineto trace.")
     document = document if isinstance(document, dict) else {}
     by_device, peer_copies = _by_device(events), _copies_of_symmetric_memory(events)
     if not by_device:
-        raise TraceError(f"{path} has no GPU kernels; record it with ProfilerActivity.CUDA among the activities.")
+        raise TraceError(f"{name} has no GPU kernels{_why_no_kernels(events)}")
     alone = len(by_device) == 1
-    return [_table(by_device[device], document, device, alone, path.name, peer_copies) for device in sorted(by_device)]
+    source = Path(name).name
+    return [_table(by_device[device], document, device, alone, source, peer_copies) for device in sorted(by_device)]
 
 
-def _document(path: Path) -> Any:
-    try:
-        raw = path.read_bytes()
-        return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (EOFError, zlib.error) as error:
-        raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path} is not complete JSON ({error}); was the job killed while writing it?") from error
-    except (RecursionError, ValueError) as error:
-        raise TraceError(
-            f"{path} is JSON but no Chrome trace: it is nested too deeply or has numbers of thousands of digits; "
-            "give a Kineto trace."
-        ) from error
+def _why_no_kernels(events: list[Any]) -> str:
+    """What there is instead, and what to do."""
+    seen = {event["cat"] for event in events if isinstance(event, dict) and isinstance(event.get("cat"), str)}
+    if seen & LAUNCH_CATEGORIES:
+        return (
+            ", only calls that launch them: record it with ProfilerActivity.CUDA among the activities, and with no "
+            "other profiler beside it."
+        )
+    if other := sorted(category for category in seen if _OTHER_DEVICE.search(category)):
+        return f", only events of another device ({', '.join(other)}); Lagom reads those of NVIDIA's and AMD's GPUs."
+    if seen:
+        return ", only what ran on the CPU; give the trace of a job that computes and communicates on GPUs."
+    return "; give the trace of a job that computes and communicates on GPUs."
 
 
 def _by_device(events: list[Any]) -> dict[int, list[dict[str, Any]]]:
@@ -117,7 +114,7 @@ def _copies_of_symmetric_memory(events: list[Any]) -> frozenset[int]:
         if not isinstance(event, dict) or event.get("ph") != "X" or not isinstance(event.get("ts"), int | float):
             continue
         thread, begin = (str(event.get("pid")), str(event.get("tid"))), event["ts"]
-        if event.get("cat") in _LAUNCHES:
+        if event.get("cat") in LAUNCH_CATEGORIES:
             launches.append((thread, begin, _correlation(event)))
         elif event.get("cat") == "cpu_op" and str(event.get("name")).startswith(_SYMMETRIC_OPERATOR):
             operators.setdefault(thread, []).append((begin, begin + _duration(event)))
@@ -195,8 +192,7 @@ def _row(event: dict[str, Any], base: int, peer_copies: frozenset[int]) -> tuple
         operation = str(args.get("Collective name", ""))
         numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args))
         group = str(args.get("Process Group Name", ""))
-        # half a surrogate pair is valid in JSON, but in no file or picture
-        name = str(event["name"]).encode(errors="backslashreplace").decode()
+        name = printable(str(event["name"]))
         function = function_of(operation)
         function = function if function != NO_FUNCTION else function_of(name)
         row = (name, group, *numbers, function, grid[0], int(_kind(name, args, operation, peer_copies)))
@@ -216,6 +212,11 @@ def _kind(name: str, args: dict[str, Any], operation: str, peer_copies: frozense
     is_between = None not in devices and devices[0] != devices[1]
     is_mapped = name.startswith(_WITHIN_A_GPU) and _correlation({"args": args}) in peer_copies
     return KernelKind.P2P if is_between or is_mapped else kind
+
+
+def printable(name: str) -> str:
+    """The name with lone surrogates spelled out: JSON may have them and text that was no UTF-8, no file or picture."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _message_bytes(args: dict[str, Any]) -> int:
