@@ -26,7 +26,8 @@ import numpy as np
 from lagom.files import write_named
 from lagom.records import Function
 from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, is_point_to_point, kind_of, plain_name
-from lagom.timeline.kernel_table import KernelTable, build
+from lagom.timeline.kernel_table import LONGEST_NS, KernelTable, build
+from lagom.timeline.step_marks import DRAWN_CATEGORY, HostEvents, marks_of_gpu, read_host_events
 from lagom.timeline.trace_file import TraceError, parse_json
 
 #: Rank of a table whose trace does not name it.
@@ -39,7 +40,7 @@ _MOST_SMS = 1 << 20
 _SYMMETRIC_OPERATOR = "symm_mem::"
 _WITHIN_A_GPU = "Memcpy DtoD"
 #: Categories of the host's calls that launch kernels.
-LAUNCH_CATEGORIES = {"cuda_runtime", "cuda_driver", "Runtime"}
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
 #: Categories of Kineto's other devices (its ``ActivityType``), which have no kernels of CUDA or ROCm.
 _OTHER_DEVICE = re.compile(r"^(glow|hpu|mtia|privateuse1|xpu)_")
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
@@ -63,13 +64,16 @@ def read(name: str, text: str) -> list[KernelTable]:
         raise TraceError(f"{name} has no GPU kernels{_why_no_kernels(events)}")
     alone = len(by_device) == 1
     source = Path(name).name
-    return [_table(by_device[device], document, device, alone, source, peer_copies) for device in sorted(by_device)]
+    host = read_host_events(events, _base(document, source), LAUNCH_CATEGORIES)
+    return [
+        _table(by_device[device], document, device, alone, source, peer_copies, host) for device in sorted(by_device)
+    ]
 
 
 def _why_no_kernels(events: list[Any]) -> str:
     """What there is instead, and what to do."""
     seen = {event["cat"] for event in events if isinstance(event, dict) and isinstance(event.get("cat"), str)}
-    if seen & LAUNCH_CATEGORIES:
+    if seen.intersection(LAUNCH_CATEGORIES):
         return (
             ", only calls that launch them: record it with ProfilerActivity.CUDA among the activities, and with no "
             "other profiler beside it."
@@ -140,9 +144,10 @@ class _Spans:
 
 
 def _correlation(event: dict[str, Any]) -> int:
+    """The number that a kernel shares with the call that launched it; -1 where it has none."""
     args = event.get("args")
     found = args.get("correlation") if isinstance(args, dict) else None
-    return found if isinstance(found, int) else -1
+    return found if isinstance(found, int) and 0 <= found <= _LARGEST else -1
 
 
 def _table(
@@ -152,20 +157,23 @@ def _table(
     alone: bool,
     source: str,
     peer_copies: frozenset[int],
+    host: HostEvents,
 ) -> KernelTable:
     base = _base(document, source)
     rows = [row for event in events if (row := _row(event, base, peer_copies)) is not None]
     names, ids = _intern([name for name, *_ in rows])
     communicators, slots = _intern([group for _, group, *_ in rows], keep_order=True)
-    start, end, stream, grid, block, size, function, channels, kinds = (
-        np.array([numbers for _, _, *numbers in rows], np.int64).reshape(len(rows), 9).T
+    start, end, stream, grid, block, size, correlation, function, channels, kinds = (
+        np.array([numbers for _, _, *numbers in rows], np.int64).reshape(len(rows), 10).T
     )
+    of_step = (kinds != KernelKind.OTHER) & (end >= start) & (end - start <= LONGEST_NS)
+    marks = marks_of_gpu(host, start[of_step], end[of_step], correlation[of_step])
     return build(
         start, end, stream, names, ids, grid=grid, block=block, size=size, channels=channels, kind=kinds,
         function=function,
         slot=np.where(np.array([name == "" for name in communicators] or [True])[slots], -1, slots),
         rank=_rank(document, device, alone), sms=_sms(document, device), source=source,
-        malformed=len(events) - len(rows),
+        malformed=len(events) - len(rows), marks=marks,
     )  # fmt: skip
 
 
@@ -177,8 +185,8 @@ def _base(document: dict[str, Any], source: str) -> int:
 
 
 def _row(event: dict[str, Any], base: int, peer_copies: frozenset[int]) -> tuple[Any, ...] | None:
-    """(name, process group, start, end, stream, blocks, threads, bytes, function, grid x, kind), None if it is
-    unusable."""
+    """(name, process group, start, end, stream, blocks, threads, bytes, correlation, function, grid x, kind), None if
+    it is unusable."""
     if not isinstance(event["cat"], str):
         return None
     args = event.get("args")
@@ -190,7 +198,7 @@ def _row(event: dict[str, Any], base: int, peer_copies: frozenset[int]) -> tuple
         block = [max(int(size), 1) for size in args.get("block", (0,))] or [1]
         stream = int(args.get("stream", event.get("tid", 0)))
         operation = str(args.get("Collective name", ""))
-        numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args))
+        numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args), _correlation(event))
         group = str(args.get("Process Group Name", ""))
         name = printable(str(event["name"]))
         function = function_of(operation)
@@ -267,7 +275,7 @@ def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] 
         "ts": 0,
         "args": {"name": f"GPU of rank {table.rank}"},
     }
-    events = [process, *_kernels(table, base), *_marks(marks, base, table.rank)]
+    events = [process, *_kernels(table, base), *_marks(marks, base, table.rank), *_step_marks(table, base)]
     document = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": table.rank, "name": "GPU", **({"numSms": table.sms} if table.sms else {})}],
@@ -325,3 +333,14 @@ def _marks(marks: Iterable[tuple[str, int, int]], base: int, rank: int) -> Itera
             "ph": "X", "cat": "lagom", "name": name, "pid": rank, "tid": 1_000_000,
             "ts": (start - base) / 1000, "dur": (end - start) / 1000, "args": {},
         }  # fmt: skip
+
+
+def _step_marks(table: KernelTable, base: int) -> Iterable[dict[str, Any]]:
+    """The steps as the trace marked them, for :mod:`lagom.timeline.step_marks` to find again."""
+    for marks in table.marks:
+        steps = zip(*(part.tolist() for part in (marks.number, marks.begin, marks.end)), strict=True)
+        for number, start, end in steps:
+            yield {
+                "ph": "X", "cat": DRAWN_CATEGORY, "name": f"{marks.source}#{number}", "pid": table.rank,
+                "tid": 1_000_001, "ts": (start - base) / 1000, "dur": (end - start) / 1000, "args": {},
+            }  # fmt: skip

@@ -83,12 +83,13 @@ class CombinedRanks:
 
 def align(steps: Sequence[Steps], tables: Sequence[KernelTable]) -> tuple[list[NDArray[np.int64]], str]:
     """For each rank the rows of its steps that all ranks have, in the same order, and how they were matched: by call
-    number of position 0, by time (clocks of one host agree), or by order."""
+    number of position 0, by the profiler's number, by time (clocks of one host agree), or by order."""
     calls = [_first_calls(one, table) for one, table in zip(steps, tables, strict=True)]
-    if all(numbers is not None for numbers in calls):
-        shared = sorted(set.intersection(*(set(numbers.tolist()) for numbers in calls if numbers is not None)))
-        if shared:
-            return [np.searchsorted(numbers, shared) for numbers in calls if numbers is not None], "call number"
+    for how, numbers in (("call number", calls), ("step number", [one.number for one in steps])):
+        known = [part for part in numbers if part is not None]
+        shared = sorted(set.intersection(*(set(part.tolist()) for part in known))) if known else []
+        if len(known) == len(steps) and shared:
+            return [np.searchsorted(part, shared) for part in known], how
     rows = _by_time(steps)
     if rows is not None:
         return rows, "time"

@@ -21,6 +21,8 @@ from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.ranks import CombinedRanks, RankTimeline
 from lagom.timeline.reference_kernels import Contention
 from lagom.timeline.slowdowns import NOTEWORTHY, ContentionOverhead
+from lagom.timeline.step_marks import PROFILER_STEP
+from lagom.timeline.steps import REPETITION, Steps
 from lagom.wire.layout import CALL_RECORD
 
 NCCL_ALONE, HOST = "nccl kernels", "host"
@@ -104,6 +106,7 @@ def note_limits(
     notes += _note_unknown_communication(ranks)
     if not all(rank.steps.periodic for rank in ranks):
         notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
+    notes += _note_steps(ranks[0].steps)
     if not merged.alike:
         notes.append("the ranks do not run the same collectives; sites and patterns are those of the rank shown.")
     if merged.aligned_by == "order":
@@ -137,6 +140,23 @@ def _note_unknown_communication(ranks: Sequence[RankTimeline]) -> list[str]:
         f"{total} a rank are in kernels that look like communication and that Lagom does not know, so they count as "
         f"compute: {named}."
     ]
+
+
+def _note_steps(steps: Steps) -> list[str]:
+    """By what the steps were cut, where that is a hint only or where something else in the trace says otherwise."""
+    taken = f"the steps are those of {steps.found_by}: {_count(steps)}"
+    if steps.others:
+        others = "; ".join(f"{_count(one)} by {one.found_by}" for one in steps.others)
+        return [f"{taken}. The trace tells others, too: {others}."]
+    if steps.count == 1 and steps.periodic:
+        return [f"{taken}; record at least four iterations."]
+    if steps.irregular and steps.found_by != REPETITION:
+        return [f"{taken}; {steps.irregular} more have other kernels and are left out."]
+    return [f"{taken}."] if steps.periodic and steps.found_by not in (PROFILER_STEP, REPETITION) else []
+
+
+def _count(steps: Steps) -> str:
+    return f"{steps.count} of {format_time(steps.length)}"
 
 
 def note_reference_trace(contention: Contention) -> list[str]:
