@@ -155,9 +155,9 @@ def marks_of_gpu(
         ranges = of_process.get(process) or (next(iter(of_process.values())) if len(of_process) == 1 else [])
         if source in host.drawn and not (linked and ranges):
             found.append(_as_drawn(source, host.drawn[source]))
-        elif (marks := _on_gpu(source, ranges, start, end, moment)) is not None:
-            found.append(marks)
-    return tuple(found)
+        else:
+            found.append(_on_gpu(source, ranges, start, end, moment))
+    return tuple(marks for marks in found if marks.number.size)
 
 
 def _launch_times(calls: dict[int, int], start: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -194,15 +194,12 @@ def _on_gpu(
     start: NDArray[np.int64],
     end: NDArray[np.int64],
     moment: NDArray[np.int64],
-) -> StepMarks | None:
-    """The host's ranges as the GPU's time; ``moment`` says by when each kernel is of a range. None if none has a
-    kernel."""
+) -> StepMarks:
+    """The host's ranges that have kernels, as the GPU's time; ``moment`` says by when each kernel is of a range."""
     low, high = (np.array([getattr(one, edge) for one in ranges], np.int64) for edge in ("begin", "end"))
     inside = np.searchsorted(low, moment, side="right") - 1
     inside = np.where((inside >= 0) & (moment <= high[inside]), inside, -1) if low.size else np.full(moment.size, -1)
     used = np.unique(inside[inside >= 0])
-    if not used.size:
-        return None
     # 1, 3, 5, ...: in the ranges that have kernels; 0, 2, 4, ...: before, between and after those
     place = np.where(
         inside >= 0, 2 * np.searchsorted(used, inside) + 1, 2 * np.searchsorted(low[used], moment, side="right")
@@ -215,9 +212,10 @@ def _on_gpu(
         before, after = groups[max(own - 2, 0) : own], groups[own + 1 : own + 3]
         begins.append(_least_misplaced(before, [groups[own]], groups[own][0]))
         ends.append(_least_misplaced([groups[own]], after, groups[own][1]))
-    number = np.array([ranges[row].number for row in used.tolist()])
+    number = np.array([ranges[row].number for row in used.tolist()], np.int64)
     between = np.array([part.size for part, _ in groups[2:-1:2]], np.int64)
-    return _joined(source, number, np.array(begins), np.array(ends), (between == 0) & (np.diff(number) == 1))
+    adjacent = (between == 0) & (np.diff(number) == 1)
+    return _joined(source, number, np.array(begins, np.int64), np.array(ends, np.int64), adjacent)
 
 
 _Kernels = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -163,12 +163,13 @@ def _common_places(
     """Steps x places: the n-th kernel of a signature on a stream, for all that each of the ``count`` steps has.
     ``step``: of each kernel, -1 for none."""
     rows = np.flatnonzero(step >= 0)
-    kind = np.unique(np.column_stack([table.stream, codes])[rows], axis=0, return_inverse=True)[1].ravel()
+    streams = np.unique(table.stream, return_inverse=True)[1].astype(np.int64)
+    kind = (streams * (int(codes.max(initial=0)) + 1) + codes)[rows]
     order = np.lexsort([rows, kind, step[rows]])
     rows, kind = rows[order], kind[order]
-    first = np.flatnonzero(np.diff(np.column_stack([step[rows], kind]), axis=0, prepend=-1).any(axis=1))
+    first = np.flatnonzero((np.diff(step[rows], prepend=-1) != 0) | (np.diff(kind, prepend=-1) != 0))
     turn = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
-    place = np.unique(np.column_stack([kind, turn]), axis=0, return_inverse=True)[1].ravel()
+    place = np.unique(kind * (int(turn.max(initial=0)) + 1) + turn, return_inverse=True)[1]
     common = np.flatnonzero(np.bincount(place) == count)
     kept = np.isin(place, common)
     index = np.empty((count, common.size), np.int64)
