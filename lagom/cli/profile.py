@@ -46,7 +46,7 @@ def profile(
         typer.Option(
             "--trace",
             metavar="TRACE",
-            help="A Kineto trace (.json or .json.gz), one file a rank; or the folder of an earlier recording "
+            help="A Kineto trace (.json, .json.gz or .zip), one file a rank; or the folder of an earlier recording "
             "(lagom-profile, or a log of lagom run --record).",
             show_default=False,
         ),
@@ -105,7 +105,8 @@ def profile(
 
     A job runs to its end under plain NCCL: lagom profile -- torchrun --nproc-per-node 8 train.py
 
-    Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations.
+    Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations. Its ProfilerStep marks
+    (prof.step()) are the steps; without them, the repetition of the kernels tells them.
     """
     import json
 

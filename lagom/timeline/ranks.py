@@ -86,15 +86,20 @@ def align(steps: Sequence[Steps], tables: Sequence[KernelTable]) -> tuple[list[N
     number of position 0, by the profiler's number, by time (clocks of one host agree), or by order."""
     calls = [_first_calls(one, table) for one, table in zip(steps, tables, strict=True)]
     for how, numbers in (("call number", calls), ("step number", [one.number for one in steps])):
-        known = [part for part in numbers if part is not None]
-        shared = sorted(set.intersection(*(set(part.tolist()) for part in known))) if known else []
-        if len(known) == len(steps) and shared:
-            return [np.searchsorted(part, shared) for part in known], how
+        if (shared := _by_number(numbers)) is not None:
+            return shared, how
     rows = _by_time(steps)
     if rows is not None:
         return rows, "time"
     count = min(one.count for one in steps)
     return [np.arange(count) for _ in steps], "order"
+
+
+def _by_number(numbers: Sequence[NDArray[np.int64] | None]) -> list[NDArray[np.int64]] | None:
+    """Rows of the numbers that all ranks have, ascending; None if a rank has none or none is shared."""
+    known = [part for part in numbers if part is not None]
+    shared = sorted(set.intersection(*(set(part.tolist()) for part in known))) if len(known) == len(numbers) else []
+    return [np.searchsorted(part, shared) for part in known] if shared else None
 
 
 def _first_calls(steps: Steps, table: KernelTable) -> NDArray[np.int64] | None:

@@ -151,13 +151,17 @@ def marks_of_gpu(
     moment = launched[process] if linked else start
     found = []
     for source in sorted({*host.ranges, *host.drawn}, key=lambda one: (one != PROFILER_STEP, one == OPTIMIZER_STEP)):
-        of_process = host.ranges.get(source, {})
-        ranges = of_process.get(process) or (next(iter(of_process.values())) if len(of_process) == 1 else [])
-        if source in host.drawn and not (linked and ranges):
-            found.append(_as_drawn(source, host.drawn[source]))
-        else:
-            found.append(_on_gpu(source, ranges, start, end, moment))
+        ranges = _ranges_of(process, host.ranges.get(source, {}))
+        as_drawn = source in host.drawn and not (linked and ranges)
+        found.append(_as_drawn(source, host.drawn[source]) if as_drawn else _on_gpu(source, ranges, start, end, moment))
     return tuple(marks for marks in found if marks.number.size)
+
+
+def _ranges_of(process: str, of_process: dict[str, list[Range]]) -> list[Range]:
+    """Those of the process that launched the kernels; of the only one that has any, where the file does not say."""
+    if process in of_process or len(of_process) != 1:
+        return of_process.get(process, [])
+    return next(iter(of_process.values()))
 
 
 def _launch_times(calls: dict[int, int], start: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:

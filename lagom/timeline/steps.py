@@ -103,7 +103,8 @@ def find_steps(table: KernelTable, other: Steps | None = None) -> Steps:
     Where shapes change from step to step, kernels are compared by name alone. If nothing marks steps and nothing
     repeats, everything is one step.
     """
-    certain, hints = [], []
+    certain: list[Steps] = []
+    hints: list[Steps] = []
     for marks in table.marks:
         if (marked := _by_marks(table, marks)) is not None:
             (certain if marks.is_certain else hints).append(marked)

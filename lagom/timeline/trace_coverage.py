@@ -144,19 +144,20 @@ def _note_unknown_communication(ranks: Sequence[RankTimeline]) -> list[str]:
 
 def _note_steps(steps: Steps) -> list[str]:
     """By what the steps were cut, where that is a hint only or where something else in the trace says otherwise."""
-    taken = f"the steps are those of {steps.found_by}: {_count(steps)}"
+    if not steps.periodic:
+        return []
+    taken = f"the steps taken are those by {_count(steps)}"
     if steps.others:
-        others = "; ".join(f"{_count(one)} by {one.found_by}" for one in steps.others)
-        return [f"{taken}. The trace tells others, too: {others}."]
-    if steps.count == 1 and steps.periodic:
+        return [f"{taken}; others in the trace: {'; '.join(map(_count, steps.others))}."]
+    if steps.count == 1:
         return [f"{taken}; record at least four iterations."]
     if steps.irregular and steps.found_by != REPETITION:
         return [f"{taken}; {steps.irregular} more have other kernels and are left out."]
-    return [f"{taken}."] if steps.periodic and steps.found_by not in (PROFILER_STEP, REPETITION) else []
+    return [f"{taken}."] if steps.found_by not in (PROFILER_STEP, REPETITION) else []
 
 
 def _count(steps: Steps) -> str:
-    return f"{steps.count} of {format_time(steps.length)}"
+    return f"{steps.found_by} ({steps.count} of {format_time(steps.length)})"
 
 
 def note_reference_trace(contention: Contention) -> list[str]:

@@ -136,15 +136,15 @@ def test_marks_outweigh_the_repetition_and_it_is_said(tmp_path: Path) -> None:
     found = profile(load(write(tmp_path / "t.json", launched(*kernels) + marks(4, each=2000.0))))
     assert (found.steps, found.own_x) == (4, 600_000)
     (note,) = [note for note in found.notes if "ProfilerStep" in note]
-    assert note.startswith("the steps are those of ProfilerStep: 4 of 2")
-    assert f"by {REPETITION}" in note
+    assert note.startswith("the steps taken are those by ProfilerStep (4 of 2")
+    assert f"others in the trace: {REPETITION} (7 of 1.00 ms)" in note
 
 
 def test_a_single_mark_may_be_the_whole_recording(tmp_path: Path) -> None:
     kernels = [kernel for step in range(8) for kernel in step_kernels(step)]
     found = profile(load(write(tmp_path / "t.json", launched(*kernels) + marks(1, each=8000.0))))
     assert (found.ranks[0].steps.found_by, found.steps, found.own_x) == (REPETITION, 7, 300_000)
-    assert any("1 of 7.90 ms by ProfilerStep" in note for note in found.notes)
+    assert any("others in the trace: ProfilerStep (1 of 7.90 ms)" in note for note in found.notes)
     warm_up = [(9_000.0 + 10 * n, 9_008.0 + 10 * n, 1, f"w{n}") for n in range(50)]
     found = profile(load(write(tmp_path / "u.json", launched(*warm_up, *step_kernels(0), first=50) + marks(1))))
     assert (found.steps, found.z_max) == (1, 900_000)
@@ -167,7 +167,7 @@ def test_weaker_hints_count_where_nothing_repeats(name: str, category: str, sour
     assert found.ranks[0].steps.found_by == source
     # what is before the end of the first Optimizer.step may be a part of a step only
     assert [sample.x for sample in found.combined.samples] == [200_000, 201_000, 202_000][source == "Optimizer.step" :]
-    assert any(note.startswith(f"the steps are those of {source}: ") for note in found.notes)
+    assert any(note.startswith(f"the steps taken are those by {source} (") for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_repetition_outweighs_a_hint_and_it_is_said(tmp_path: Path) -> None:
     hints = marks(4, each=2000.0, name="iteration {}")
     found = profile(load(write(tmp_path / "t.json", launched(*kernels) + hints)))
     assert (found.steps, found.own_x) == (7, 300_000)
-    assert any("; " not in note and "4 of 2" in note and "by ranges `iteration #`" in note for note in found.notes)
+    assert any("others in the trace: ranges `iteration #` (4 of 2" in note for note in found.notes)
 
 
 def test_marks_on_the_gpu_count_where_no_launches_are_in_the_file(tmp_path: Path) -> None:
