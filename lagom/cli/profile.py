@@ -46,7 +46,7 @@ def profile(
         typer.Option(
             "--trace",
             metavar="TRACE",
-            help="A Kineto trace (.json or .json.gz), one file a rank; or the folder of an earlier recording "
+            help="A Kineto trace (.json, .json.gz or .zip), one file a rank; or the folder of an earlier recording "
             "(lagom-profile, or a log of lagom run --record).",
             show_default=False,
         ),
@@ -105,7 +105,8 @@ def profile(
 
     A job runs to its end under plain NCCL: lagom profile -- torchrun --nproc-per-node 8 train.py
 
-    Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations.
+    Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations. Its ProfilerStep marks
+    (prof.step()) are the steps; without them, the repetition of the kernels tells them.
     """
     import json
 
@@ -168,7 +169,7 @@ def _check_kept(inputs: list[Path], out: Path, json_file: Path | None) -> None:
 
 def _is_job(words: list[str], traced: bool, simulate: str) -> bool:
     """Whether the words after the options are a command, not traces somebody forgot to announce."""
-    return not traced and not simulate and not words[0].endswith((".json", ".json.gz", ".txt", ".txt.gz"))
+    return not traced and not simulate and not words[0].endswith((".json", ".json.gz", ".txt", ".txt.gz", ".zip"))
 
 
 def _live(command: list[str], iterations: int, out: Path) -> _Recorded:

@@ -17,7 +17,6 @@ from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import Groups, describe_pattern, find_groups
 from lagom.timeline.kernel_names import is_nccls, is_symmetric
 from lagom.timeline.kernel_table import KernelTable
-from lagom.timeline.kineto import TraceError
 from lagom.timeline.ranks import CombinedRanks, RankTimeline, combine_ranks
 from lagom.timeline.reference_kernels import Contention, measure_contention
 from lagom.timeline.reference_trace import MeasuredTrace, fill_references
@@ -41,6 +40,7 @@ from lagom.timeline.trace_coverage import (
     note_reference_trace,
     z_by_calls,
 )
+from lagom.timeline.trace_file import TraceError
 
 
 @dataclass(frozen=True, slots=True)

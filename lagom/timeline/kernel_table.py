@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lagom.timeline.kernel_names import NO_FUNCTION, UNKNOWN_COLLECTIVE, KernelKind, function_of, kind_of
+from lagom.timeline.step_marks import StepMarks
 
 _COLUMNS = (
     "start", "end", "stream", "name", "grid", "block", "channels", "kind", "function", "slot", "call", "bytes"
@@ -54,7 +55,7 @@ class KernelTable:
     ``grid`` is the number of thread blocks (0 where unknown), ``channels`` the grid's x (of NCCL's kernels: the
     channels that really ran), ``name`` an index into ``names``; ``slot`` is the communicator and ``call`` is the
     number on it, both -1 where unknown; ``bytes`` as NCCL's tuner counts them, 0 where unknown. ``sms`` of the GPU, 0
-    where unknown.
+    where unknown. ``marks``: the steps as the trace itself marks them, the surest first.
     """
 
     start: NDArray[np.int64]
@@ -74,6 +75,7 @@ class KernelTable:
     sms: int = 0
     source: str = ""
     faults: Faults = field(default_factory=Faults)
+    marks: tuple[StepMarks, ...] = ()
 
     def __len__(self) -> int:
         return self.start.size
@@ -118,6 +120,7 @@ def build(
     sms: int = 0,
     source: str = "",
     malformed: int = 0,
+    marks: tuple[StepMarks, ...] = (),
 ) -> KernelTable:
     """A table from columns in any order; ``name`` indexes ``names``. Kind and function come from the names unless
     given.
@@ -144,7 +147,7 @@ def build(
     columns["function"][~is_collective] = NO_FUNCTION
     columns["function"][is_collective & (columns["function"] == NO_FUNCTION)] = UNKNOWN_COLLECTIVE
     columns, faults = _clean(columns, malformed)
-    return KernelTable(**columns, names=spellings, rank=rank, sms=sms, source=source, faults=faults)
+    return KernelTable(**columns, names=spellings, rank=rank, sms=sms, source=source, faults=faults, marks=marks)
 
 
 def _times(values: ArrayLike) -> NDArray[np.int64]:

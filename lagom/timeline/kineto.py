@@ -16,23 +16,19 @@ import gzip
 import itertools
 import json
 import math
-import zlib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lagom.errors import LagomError
 from lagom.files import write_named
 from lagom.records import Function
 from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, is_point_to_point, kind_of, plain_name
-from lagom.timeline.kernel_table import KernelTable, build
-
-
-class TraceError(LagomError):
-    """A trace file that is damaged or not in the expected format."""
-
+from lagom.timeline.kernel_table import LONGEST_NS, KernelTable, build
+from lagom.timeline.step_marks import DRAWN_CATEGORY, HostEvents, marks_of_gpu, read_host_events
+from lagom.timeline.trace_file import TraceError, parse_json
 
 #: Rank of a table whose trace does not name it.
 NO_RANK = -1
@@ -40,10 +36,13 @@ NO_RANK = -1
 _LARGEST = 2**62
 _LARGEST_RANK = 2**31 - 1
 _MOST_SMS = 1 << 20
-#: Operators of torch's symmetric memory, and what launches their copies.
+#: Operators of torch's symmetric memory.
 _SYMMETRIC_OPERATOR = "symm_mem::"
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
 _WITHIN_A_GPU = "Memcpy DtoD"
+#: Categories of the host's calls that launch kernels.
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
+#: Categories of Kineto's other devices (its ``ActivityType``), which have no kernels of CUDA or ROCm.
+_OTHER_DEVICE = re.compile(r"^(glow|hpu|mtia|privateuse1|xpu)_")
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
 _ELEMENT_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -52,36 +51,38 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def read(path: Path) -> list[KernelTable]:
-    """The kernels of a trace, one table a GPU, of rank :data:`NO_RANK` if it does not say which; ``path`` may end in
-    ``.gz``. Raises :class:`TraceError`."""
-    document = _document(path)
+def read(name: str, text: str) -> list[KernelTable]:
+    """The kernels of a trace, one table a GPU, of rank :data:`NO_RANK` if it does not say which. ``name`` is that of
+    the file whose ``text`` it is. Raises :class:`TraceError`."""
+    document = parse_json(name, text)
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
-        raise TraceError(f"{path} is JSON but no Chrome trace: it has no list `traceEvents`; give a Kineto trace.")
+        raise TraceError(f"{name} is JSON but no Chrome trace: it has no list `traceEvents`; give a Kineto trace.")
     document = document if isinstance(document, dict) else {}
     by_device, peer_copies = _by_device(events), _copies_of_symmetric_memory(events)
     if not by_device:
-        raise TraceError(f"{path} has no GPU kernels; record it with ProfilerActivity.CUDA among the activities.")
+        raise TraceError(f"{name} has no GPU kernels{_why_no_kernels(events)}")
     alone = len(by_device) == 1
-    return [_table(by_device[device], document, device, alone, path.name, peer_copies) for device in sorted(by_device)]
+    source = Path(name).name
+    host = read_host_events(events, _base(document, source), LAUNCH_CATEGORIES)
+    return [
+        _table(by_device[device], document, device, alone, source, peer_copies, host) for device in sorted(by_device)
+    ]
 
 
-def _document(path: Path) -> Any:
-    try:
-        raw = path.read_bytes()
-        return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (EOFError, zlib.error) as error:
-        raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path} is not complete JSON ({error}); was the job killed while writing it?") from error
-    except (RecursionError, ValueError) as error:
-        raise TraceError(
-            f"{path} is JSON but no Chrome trace: it is nested too deeply or has numbers of thousands of digits; "
-            "give a Kineto trace."
-        ) from error
+def _why_no_kernels(events: list[Any]) -> str:
+    """What there is instead, and what to do."""
+    seen = {event["cat"] for event in events if isinstance(event, dict) and isinstance(event.get("cat"), str)}
+    if seen.intersection(LAUNCH_CATEGORIES):
+        return (
+            ", only calls that launch them: record it with ProfilerActivity.CUDA among the activities, and with no "
+            "other profiler beside it."
+        )
+    if other := sorted(category for category in seen if _OTHER_DEVICE.search(category)):
+        return f", only events of another device ({', '.join(other)}); Lagom reads those of NVIDIA's and AMD's GPUs."
+    if seen:
+        return ", only what ran on the CPU; give the trace of a job that computes and communicates on GPUs."
+    return "; give the trace of a job that computes and communicates on GPUs."
 
 
 def _by_device(events: list[Any]) -> dict[int, list[dict[str, Any]]]:
@@ -117,7 +118,7 @@ def _copies_of_symmetric_memory(events: list[Any]) -> frozenset[int]:
         if not isinstance(event, dict) or event.get("ph") != "X" or not isinstance(event.get("ts"), int | float):
             continue
         thread, begin = (str(event.get("pid")), str(event.get("tid"))), event["ts"]
-        if event.get("cat") in _LAUNCHES:
+        if event.get("cat") in LAUNCH_CATEGORIES:
             launches.append((thread, begin, _correlation(event)))
         elif event.get("cat") == "cpu_op" and str(event.get("name")).startswith(_SYMMETRIC_OPERATOR):
             operators.setdefault(thread, []).append((begin, begin + _duration(event)))
@@ -143,9 +144,10 @@ class _Spans:
 
 
 def _correlation(event: dict[str, Any]) -> int:
+    """The number that a kernel shares with the call that launched it; -1 where it has none."""
     args = event.get("args")
     found = args.get("correlation") if isinstance(args, dict) else None
-    return found if isinstance(found, int) else -1
+    return found if isinstance(found, int) and 0 <= found <= _LARGEST else -1
 
 
 def _table(
@@ -155,20 +157,23 @@ def _table(
     alone: bool,
     source: str,
     peer_copies: frozenset[int],
+    host: HostEvents,
 ) -> KernelTable:
     base = _base(document, source)
     rows = [row for event in events if (row := _row(event, base, peer_copies)) is not None]
     names, ids = _intern([name for name, *_ in rows])
     communicators, slots = _intern([group for _, group, *_ in rows], keep_order=True)
-    start, end, stream, grid, block, size, function, channels, kinds = (
-        np.array([numbers for _, _, *numbers in rows], np.int64).reshape(len(rows), 9).T
+    start, end, stream, grid, block, size, correlation, function, channels, kinds = (
+        np.array([numbers for _, _, *numbers in rows], np.int64).reshape(len(rows), 10).T
     )
+    of_step = (kinds != KernelKind.OTHER) & (end >= start) & (end - start <= LONGEST_NS)
+    marks = marks_of_gpu(host, start[of_step], end[of_step], correlation[of_step])
     return build(
         start, end, stream, names, ids, grid=grid, block=block, size=size, channels=channels, kind=kinds,
         function=function,
         slot=np.where(np.array([name == "" for name in communicators] or [True])[slots], -1, slots),
         rank=_rank(document, device, alone), sms=_sms(document, device), source=source,
-        malformed=len(events) - len(rows),
+        malformed=len(events) - len(rows), marks=marks,
     )  # fmt: skip
 
 
@@ -180,8 +185,8 @@ def _base(document: dict[str, Any], source: str) -> int:
 
 
 def _row(event: dict[str, Any], base: int, peer_copies: frozenset[int]) -> tuple[Any, ...] | None:
-    """(name, process group, start, end, stream, blocks, threads, bytes, function, grid x, kind), None if it is
-    unusable."""
+    """(name, process group, start, end, stream, blocks, threads, bytes, correlation, function, grid x, kind), None if
+    it is unusable."""
     if not isinstance(event["cat"], str):
         return None
     args = event.get("args")
@@ -193,10 +198,9 @@ def _row(event: dict[str, Any], base: int, peer_copies: frozenset[int]) -> tuple
         block = [max(int(size), 1) for size in args.get("block", (0,))] or [1]
         stream = int(args.get("stream", event.get("tid", 0)))
         operation = str(args.get("Collective name", ""))
-        numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args))
+        numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args), _correlation(event))
         group = str(args.get("Process Group Name", ""))
-        # half a surrogate pair is valid in JSON, but in no file or picture
-        name = str(event["name"]).encode(errors="backslashreplace").decode()
+        name = printable(str(event["name"]))
         function = function_of(operation)
         function = function if function != NO_FUNCTION else function_of(name)
         row = (name, group, *numbers, function, grid[0], int(_kind(name, args, operation, peer_copies)))
@@ -216,6 +220,11 @@ def _kind(name: str, args: dict[str, Any], operation: str, peer_copies: frozense
     is_between = None not in devices and devices[0] != devices[1]
     is_mapped = name.startswith(_WITHIN_A_GPU) and _correlation({"args": args}) in peer_copies
     return KernelKind.P2P if is_between or is_mapped else kind
+
+
+def printable(name: str) -> str:
+    """The name with lone surrogates spelled out: JSON may have them and text that was no UTF-8, no file or picture."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _message_bytes(args: dict[str, Any]) -> int:
@@ -266,7 +275,7 @@ def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] 
         "ts": 0,
         "args": {"name": f"GPU of rank {table.rank}"},
     }
-    events = [process, *_kernels(table, base), *_marks(marks, base, table.rank)]
+    events = [process, *_kernels(table, base), *_marks(marks, base, table.rank), *_step_marks(table, base)]
     document = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": table.rank, "name": "GPU", **({"numSms": table.sms} if table.sms else {})}],
@@ -324,3 +333,14 @@ def _marks(marks: Iterable[tuple[str, int, int]], base: int, rank: int) -> Itera
             "ph": "X", "cat": "lagom", "name": name, "pid": rank, "tid": 1_000_000,
             "ts": (start - base) / 1000, "dur": (end - start) / 1000, "args": {},
         }  # fmt: skip
+
+
+def _step_marks(table: KernelTable, base: int) -> Iterable[dict[str, Any]]:
+    """The steps as the trace marked them, for :mod:`lagom.timeline.step_marks` to find again."""
+    for marks in table.marks:
+        steps = zip(*(part.tolist() for part in (marks.number, marks.begin, marks.end)), strict=True)
+        for number, start, end in steps:
+            yield {
+                "ph": "X", "cat": DRAWN_CATEGORY, "name": f"{marks.source}#{number}", "pid": table.rank,
+                "tid": 1_000_001, "ts": (start - base) / 1000, "dur": (end - start) / 1000, "args": {},
+            }  # fmt: skip

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a file of any supported kind to kernel tables, one a rank.
 
-Kineto traces (JSON, gzip or not) and plain-text dumps are distinguished by their first byte. Ring records come
-from memory: see :mod:`lagom.timeline.ring_records`.
+Kineto traces (JSON) and plain-text dumps, plain, gzip or zip (:mod:`lagom.timeline.trace_file`), are distinguished by
+their first character. Ring records come from memory: see :mod:`lagom.timeline.ring_records`.
 
 A dump has one kernel a line, ``start_ns end_ns stream gridX blockX gridY name``, and ``#`` comments: the smallest
 format a probe can print; the traces in ``tests/data`` are in it. Names may be mangled and cut short.
@@ -10,8 +10,6 @@ format a probe can print; the traces in ``tests/data`` are in it. Names may be m
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lagom.files import open_regular
 from lagom.timeline import kineto
 from lagom.timeline.kernel_table import KernelTable, build
-from lagom.timeline.kineto import NO_RANK, TraceError
+from lagom.timeline.kineto import NO_RANK, printable
 from lagom.timeline.ring_records import Recorded, from_ring, has_records, load_records
+from lagom.timeline.trace_file import TraceError, read_texts
 
 __all__ = ["TraceError", "from_ring", "load", "load_all"]
 
@@ -83,59 +81,39 @@ def load_trace(paths: Sequence[Path]) -> Recorded | tuple[list[KernelTable], Non
 
 def _read(path: Path) -> list[KernelTable]:
     """The tables of one file, of rank :data:`NO_RANK` where it names none."""
-    return kineto.read(path) if _first_byte(path) in b"{[" else [_read_dump(path)]
+    if path.is_dir():
+        raise TraceError(
+            f"{path} is a folder and holds no recording (kernels.npy, calls.npy); give the trace files in it."
+        )
+    tables = []
+    for name, text in read_texts(path):
+        tables += kineto.read(name, text) if text.lstrip()[:1] in ("{", "[") else [_read_dump(name, text)]
+    return tables
 
 
 def _ranked(table: KernelTable, otherwise: int) -> KernelTable:
     return replace(table, rank=otherwise) if table.rank == NO_RANK else table
 
 
-def _first_byte(path: Path) -> bytes:
-    if path.is_dir():
-        raise TraceError(
-            f"{path} is a folder and holds no recording (kernels.npy, calls.npy); give the trace files in it."
-        )
-    try:
-        with open_regular(path) as file:  # a FIFO would be waited for, and then read again
-            head = file.read(64)
-        if head[:2] == b"\x1f\x8b":
-            with gzip.open(path) as packed:
-                head = packed.read(64)
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (EOFError, zlib.error) as error:
-        raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
-    if not head.strip():
-        raise TraceError(f"{path} is empty; was the job killed before it wrote its trace?")
-    return head.strip()[:1]
-
-
-def _read_dump(path: Path) -> KernelTable:
-    """The table of a text dump (gzip or not). Lines that do not fit are counted, not fatal."""
+def _read_dump(name: str, text: str) -> KernelTable:
+    """The table of a text dump. Lines that do not fit are counted, not fatal."""
     numbers, names, malformed = [], [], 0
-    for line in _dump_lines(path):
+    for line in text.splitlines():
         fields = line.split(None, _NUMBERS)
         if not fields or fields[0].startswith("#"):
             continue
         try:
             numbers.append([int(field) for field in fields[:_NUMBERS]])
-            names.append(fields[_NUMBERS].strip())
+            names.append(printable(fields[_NUMBERS].strip()))
         except (ValueError, IndexError):
             del numbers[len(names) :]
             malformed += 1
     if not numbers:
-        raise TraceError(f"{path} has no line `start_ns end_ns stream gridX blockX gridY name`; is it a kernel dump?")
-    return _dump_table(numbers, names, path.name, malformed)
-
-
-def _dump_lines(path: Path) -> list[str]:
-    try:
-        raw = path.read_bytes()
-        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode(errors="replace").splitlines()
-    except (EOFError, zlib.error) as error:
-        raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise TraceError(
+            f"{name} is no Kineto trace (JSON) and has no line `start_ns end_ns stream gridX blockX gridY name`; "
+            "is it a kernel dump?"
+        )
+    return _dump_table(numbers, names, Path(name).name, malformed)
 
 
 def _dump_table(numbers: list[list[int]], names: list[str], source: str, malformed: int) -> KernelTable:

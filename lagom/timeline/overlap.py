@@ -118,8 +118,9 @@ def overlap(trace: Trace, *, reference: Trace | None = None, calls: Calls | None
     Parameters
     ----------
     trace : path, KernelTable, or a sequence of either
-        The kernels of every rank: Kineto traces of ``torch.profiler`` (``.json`` or ``.json.gz``, at least four
-        iterations, one file a rank), the folder of an earlier ``lagom profile`` or ``lagom run --record``, or tables.
+        The kernels of every rank: Kineto traces of ``torch.profiler`` (``.json``, ``.json.gz`` or ``.zip``, at least
+        four iterations, one file a rank), the folder of an earlier ``lagom profile`` or ``lagom run --record``, or
+        tables.
     reference : same types, optional
         The same job with hardly any communication: durations of kernels that never run without it in ``trace``.
         Default: where ``trace`` is the folder of a ``lagom profile``, the reference trace that it was measured by.

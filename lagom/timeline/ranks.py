@@ -83,17 +83,23 @@ class CombinedRanks:
 
 def align(steps: Sequence[Steps], tables: Sequence[KernelTable]) -> tuple[list[NDArray[np.int64]], str]:
     """For each rank the rows of its steps that all ranks have, in the same order, and how they were matched: by call
-    number of position 0, by time (clocks of one host agree), or by order."""
+    number of position 0, by the profiler's number, by time (clocks of one host agree), or by order."""
     calls = [_first_calls(one, table) for one, table in zip(steps, tables, strict=True)]
-    if all(numbers is not None for numbers in calls):
-        shared = sorted(set.intersection(*(set(numbers.tolist()) for numbers in calls if numbers is not None)))
-        if shared:
-            return [np.searchsorted(numbers, shared) for numbers in calls if numbers is not None], "call number"
+    for how, numbers in (("call number", calls), ("step number", [one.number for one in steps])):
+        if (shared := _by_number(numbers)) is not None:
+            return shared, how
     rows = _by_time(steps)
     if rows is not None:
         return rows, "time"
     count = min(one.count for one in steps)
     return [np.arange(count) for _ in steps], "order"
+
+
+def _by_number(numbers: Sequence[NDArray[np.int64] | None]) -> list[NDArray[np.int64]] | None:
+    """Rows of the numbers that all ranks have, ascending; None if a rank has none or none is shared."""
+    known = [part for part in numbers if part is not None]
+    shared = sorted(set.intersection(*(set(part.tolist()) for part in known))) if len(known) == len(numbers) else []
+    return [np.searchsorted(part, shared) for part in known] if shared else None
 
 
 def _first_calls(steps: Steps, table: KernelTable) -> NDArray[np.int64] | None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lagom.records import Function
 from lagom.timeline.kernel_names import NAMELESS, NO_FUNCTION, KernelKind
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable, build
-from lagom.timeline.kineto import TraceError
+from lagom.timeline.trace_file import TraceError
 from lagom.wire import layout
 from lagom.wire.layout import (
     CALL_RECORD,

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iterations of one rank, found from its kernels alone.
+"""The iterations of one rank: by the marks of its trace, else by its kernels alone.
 
-A training step launches the same kernels on each stream, so each stream's sequence of (name, grid, block) is periodic,
-exactly; the order *across* streams is not. The steps are cut in three moves:
+``ProfilerStep#n`` marks are the steps where a trace has several (:mod:`lagom.timeline.step_marks`). Ranges named like a
+step and ``Optimizer.step`` are hints, which count where the kernels do not repeat themselves, and so is a single mark.
+
+By the kernels: a training step launches the same kernels on each stream, so each stream's sequence of (name, grid,
+block) is periodic, exactly; the order *across* streams is not. The steps are cut in three moves:
 
 1. The period of the stream whose repetition lasts longest (:mod:`lagom.timeline.kernel_period`) says how long a step
    is.
@@ -12,7 +15,8 @@ exactly; the order *across* streams is not. The steps are cut in three moves:
 3. Every stream is cut by *index*, not by time, so that a kernel that drifts over the boundary stays in its step.
 
 The result is a dense matrix: row = step, column = place (stream, index in that stream's step). Steps that do not have
-exactly the usual kernels (a checkpoint, an evaluation, records lost) are counted as irregular and left out.
+exactly the usual kernels (a checkpoint, an evaluation, records lost) are counted as irregular and left out. Marked
+steps all count, and the places are then the kernels that each of them has, unless these are few.
 """
 
 from __future__ import annotations
@@ -36,7 +40,14 @@ from lagom.timeline.kernel_period import (
     window_hashes,
 )
 from lagom.timeline.kernel_table import KernelTable
+from lagom.timeline.step_marks import PROFILER_STEP, StepMarks
 
+#: What tells steps where no marks do.
+REPETITION = "the repetition of the kernels"
+#: Steps whose lengths differ by at most this share are the same steps, whatever tells them.
+_SAME_LENGTH = 0.1
+#: Marked steps whose kernels differ are compared by those that all have, if these are at least this share.
+_COMMON_FROM = 0.5
 _REDUCTIONS = (int(Function.ALL_REDUCE), int(Function.REDUCE_SCATTER), int(Function.REDUCE))
 
 
@@ -44,17 +55,31 @@ _REDUCTIONS = (int(Function.ALL_REDUCE), int(Function.REDUCE_SCATTER), int(Funct
 class Steps:
     """``index[k, p]`` is the kernel (row of the table) at place p of step k; steps in order of time.
 
-    ``begin[k] .. end[k]`` is step k, ns: from its position 0 to the next. ``periodic`` is False where no period was
-    found: the whole trace is then one step. ``exact`` is False where shapes change from step to step.
+    ``begin[k] .. end[k]`` is step k, ns: from its position 0 to the next. ``found_by`` is the source of the marks, or
+    :data:`REPETITION`; empty where nothing says what a step is: the whole trace is then one step. ``exact`` is False
+    where shapes change from step to step. ``number``: of each step, by the profiler. ``others``: what else in the trace
+    tells steps, of another length.
     """
 
     index: NDArray[np.int64]
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
-    periodic: bool
+    found_by: str = ""
     irregular: int = 0
     collectives: tuple[tuple[str, int], ...] = ()
     exact: bool = True
+    number: NDArray[np.int64] | None = None
+    others: tuple[Steps, ...] = ()
+
+    @property
+    def periodic(self) -> bool:
+        """Whether steps were found."""
+        return bool(self.found_by)
+
+    @property
+    def length(self) -> float:
+        """Median length of a step, ns."""
+        return float(np.median(self.end - self.begin))
 
     @property
     def count(self) -> int:
@@ -68,21 +93,89 @@ class Steps:
 
     def only(self, rows: NDArray[np.int64]) -> Steps:
         """The same with the named steps alone."""
-        return replace(self, index=self.index[rows], begin=self.begin[rows], end=self.end[rows])
+        number = None if self.number is None else self.number[rows]
+        return replace(self, index=self.index[rows], begin=self.begin[rows], end=self.end[rows], number=number)
 
 
 def find_steps(table: KernelTable, other: Steps | None = None) -> Steps:
     """The steps of ``table``; ``other`` is another rank's result, whose position 0 is taken over where it fits.
 
-    Where shapes change from step to step, kernels are compared by name alone. If nothing repeats, everything is
-    one step.
+    Where shapes change from step to step, kernels are compared by name alone. If nothing marks steps and nothing
+    repeats, everything is one step.
     """
+    certain: list[Steps] = []
+    hints: list[Steps] = []
+    for marks in table.marks:
+        if (marked := _by_marks(table, marks)) is not None:
+            (certain if marks.is_certain else hints).append(marked)
+    hints.sort(key=lambda one: one.count == 1)  # a single mark may be the whole recording
+    repeated = _by_repetition(table, other)
+    found = [*certain, *([repeated] if repeated is not None else []), *hints]
+    if not found:
+        return _one_step(table)
+    longest = max(1.0, found[0].length) * _SAME_LENGTH
+    differ = tuple(one for one in found[1:] if abs(one.length - found[0].length) > longest)
+    return replace(found[0], others=differ)
+
+
+def _by_repetition(table: KernelTable, other: Steps | None) -> Steps | None:
     for exact in (True, False):
         streams = split_streams(table, signatures(table, exact))
         for longest in step_periods(streams):
             if (found := _cut_by(longest, table, streams, other, exact)) is not None:
                 return found
-    return _one_step(table)
+    return None
+
+
+def _by_marks(table: KernelTable, marks: StepMarks) -> Steps | None:
+    """The marked steps that have kernels; None if none has."""
+    row = np.searchsorted(marks.begin, table.start, side="right") - 1
+    inside = np.where((row >= 0) & (table.start < marks.end[row]), row, -1)
+    kept = np.unique(inside[inside >= 0])
+    if not kept.size:
+        return None
+    number, begin, end = marks.number[kept], marks.begin[kept], marks.end[kept]
+    number = number if marks.source == PROFILER_STEP and (np.diff(number) > 0).all() else None
+    found = Steps(np.empty((kept.size, 0), np.int64), begin, end, marks.source, number=number)
+    cuts = np.union1d(begin, end)
+    whole = np.isin(cuts[:-1], begin)
+    step = np.where(inside >= 0, np.searchsorted(kept, inside), -1)
+    for least in (1.0, 1 / 2):  # all steps as they are; what most of them have in common; those that are alike
+        for exact in (True, False):
+            cut = _cut(split_streams(table, signatures(table, exact)), cuts, whole)
+            if cut.convincing and cut.rows.size >= least * kept.size:
+                alike = found.only(np.searchsorted(begin, cuts[cut.rows]))
+                return _with_places(table, alike, cut.index, exact, kept.size - alike.count)
+        for exact in (True, False):
+            index = _common_places(table, signatures(table, exact), step, kept.size)
+            if index.size >= _COMMON_FROM * np.count_nonzero(step >= 0):
+                return _with_places(table, found, index, exact)
+    return _with_places(table, found, index, exact)
+
+
+def _with_places(table: KernelTable, steps: Steps, index: NDArray[np.int64], exact: bool, irregular: int = 0) -> Steps:
+    names = _collectives(table, index)[1]
+    return replace(steps, index=index, exact=exact, irregular=irregular, collectives=names)
+
+
+def _common_places(
+    table: KernelTable, codes: NDArray[np.int64], step: NDArray[np.int64], count: int
+) -> NDArray[np.int64]:
+    """Steps x places: the n-th kernel of a signature on a stream, for all that each of the ``count`` steps has.
+    ``step``: of each kernel, -1 for none."""
+    rows = np.flatnonzero(step >= 0)
+    streams = np.unique(table.stream, return_inverse=True)[1].astype(np.int64)
+    kind = (streams * (int(codes.max(initial=0)) + 1) + codes)[rows]
+    order = np.lexsort([rows, kind, step[rows]])
+    rows, kind = rows[order], kind[order]
+    first = np.flatnonzero((np.diff(step[rows], prepend=-1) != 0) | (np.diff(kind, prepend=-1) != 0))
+    turn = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
+    place = np.unique(kind * (int(turn.max(initial=0)) + 1) + turn, return_inverse=True)[1]
+    common = np.flatnonzero(np.bincount(place) == count)
+    kept = np.isin(place, common)
+    index = np.empty((count, common.size), np.int64)
+    index[step[rows[kept]], np.searchsorted(common, place[kept])] = rows[kept]
+    return index[:, np.lexsort([index[0], table.stream[index[0]]])]
 
 
 def _cut_by(
@@ -92,7 +185,7 @@ def _cut_by(
     rough = _cut(streams, ticks, whole)
     if not rough.convincing:
         return None
-    order, names = _collectives(table, rough)
+    order, names = _collectives(table, rough.index)
     if not order.size:
         return _steps(rough, ticks, (), exact)
     turn = _rotation(table, rough.index[:, order], other)
@@ -132,7 +225,7 @@ def _cut(streams: list[Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool_
 
 def _steps(cut: _Cut, cuts: NDArray[np.int64], collectives: tuple[tuple[str, int], ...], exact: bool) -> Steps:
     irregular = int(cuts.size - 1 - cut.rows.size)
-    return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], True, irregular, collectives, exact)
+    return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], REPETITION, irregular, collectives, exact)
 
 
 def _one_step(table: KernelTable) -> Steps:
@@ -140,7 +233,7 @@ def _one_step(table: KernelTable) -> Steps:
     order = np.argsort(table.stream, kind="stable")
     begin = table.start.min(initial=np.iinfo(np.int64).max) if len(table) else 0
     end = table.end.max(initial=0)
-    return Steps(order[None, :], np.array([begin]), np.array([end]), False)
+    return Steps(order[None, :], np.array([begin]), np.array([end]))
 
 
 def _ticks(stream: Stream, run: RepeatedRun) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -150,13 +243,13 @@ def _ticks(stream: Stream, run: RepeatedRun) -> tuple[NDArray[np.int64], NDArray
     return stream.start[places], np.isin(places[:-1], run.starts) & (np.diff(places) == run.length)
 
 
-def _collectives(table: KernelTable, rough: _Cut) -> tuple[NDArray[np.int64], tuple[tuple[str, int], ...]]:
+def _collectives(table: KernelTable, index: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[tuple[str, int], ...]]:
     """The places of communication kernels in their usual order of start, and what they are."""
-    places = np.flatnonzero(table.is_communication[rough.index[0]])
-    base = table.start[rough.index].min(axis=1, keepdims=True)
-    offset = np.median(table.start[rough.index[:, places]] - base, axis=0)
+    places = np.flatnonzero(table.is_communication[index[0]])
+    base = table.start[index].min(axis=1, keepdims=True, initial=np.iinfo(np.int64).max)
+    offset = np.median(table.start[index[:, places]] - base, axis=0)
     order = places[np.argsort(offset, kind="stable")]
-    return order, _name_kernels(table, rough.index[0, order])
+    return order, _name_kernels(table, index[0, order])
 
 
 def _cuts_at(

@@ -21,6 +21,8 @@ from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.ranks import CombinedRanks, RankTimeline
 from lagom.timeline.reference_kernels import Contention
 from lagom.timeline.slowdowns import NOTEWORTHY, ContentionOverhead
+from lagom.timeline.step_marks import PROFILER_STEP
+from lagom.timeline.steps import REPETITION, Steps
 from lagom.wire.layout import CALL_RECORD
 
 NCCL_ALONE, HOST = "nccl kernels", "host"
@@ -104,6 +106,7 @@ def note_limits(
     notes += _note_unknown_communication(ranks)
     if not all(rank.steps.periodic for rank in ranks):
         notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
+    notes += _note_steps(ranks[0].steps)
     if not merged.alike:
         notes.append("the ranks do not run the same collectives; sites and patterns are those of the rank shown.")
     if merged.aligned_by == "order":
@@ -137,6 +140,24 @@ def _note_unknown_communication(ranks: Sequence[RankTimeline]) -> list[str]:
         f"{total} a rank are in kernels that look like communication and that Lagom does not know, so they count as "
         f"compute: {named}."
     ]
+
+
+def _note_steps(steps: Steps) -> list[str]:
+    """By what the steps were cut, where that is a hint only or where something else in the trace says otherwise."""
+    if not steps.periodic:
+        return []
+    taken = f"the steps taken are those by {_count(steps)}"
+    if steps.others:
+        return [f"{taken}; others in the trace: {'; '.join(map(_count, steps.others))}."]
+    if steps.count == 1:
+        return [f"{taken}; record at least four iterations."]
+    if steps.irregular and steps.found_by != REPETITION:
+        return [f"{taken}; {steps.irregular} more have other kernels and are left out."]
+    return [f"{taken}."] if steps.found_by not in (PROFILER_STEP, REPETITION) else []
+
+
+def _count(steps: Steps) -> str:
+    return f"{steps.found_by} ({steps.count} of {format_time(steps.length)})"
 
 
 def note_reference_trace(contention: Contention) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lagom.records import Function
-from lagom.timeline import kineto, profile
+from lagom.timeline import kineto, load, profile
 from lagom.timeline.communication_kernels import COMMUNICATION_KERNELS, find_communication
 from lagom.timeline.kernel_names import (
     NO_FUNCTION,
@@ -101,7 +101,7 @@ def cpu(name: str, at: float, dur: float, category: str = "cpu_op", **args: obje
 
 def read(place: Path, *events: dict[str, Any]) -> list[kineto.KernelTable]:
     (place / "trace.json").write_text(json.dumps({"traceEvents": events}))
-    return kineto.read(place / "trace.json")
+    return load(place / "trace.json")
 
 
 @pytest.mark.parametrize(("operation", "kind"), [("all_to_allv", "P2P"), ("send", "P2P"), ("allreduce", "COLLECTIVE")])
@@ -130,7 +130,7 @@ def test_copies_between_gpus_are_communication_and_others_are_not(tmp_path: Path
     assert (table.bytes == 4096).all()
     assert (table.function == NO_FUNCTION).all()
     kineto.write(table, tmp_path / "again.json")
-    (again,) = kineto.read(tmp_path / "again.json")
+    (again,) = load(tmp_path / "again.json")
     assert (again.kind == table.kind).all()
 
 

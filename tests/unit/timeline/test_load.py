@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,20 @@ def test_clean_counts_every_fault_and_keeps_what_can_be_kept() -> None:
         ("empty.json", b"", "empty"),
         ("half.json", b'{"traceEvents": [{"ph": ', "not complete JSON"),
         ("other.json", b'{"hello": 1}', "no Chrome trace"),
-        ("cpu.json", b'{"traceEvents": []}', "no GPU kernels"),
+        ("none.json", b'{"traceEvents": []}', "no GPU kernels; give"),
+        ("cpu.json", b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "mm"}]}', "only what ran on the CPU"),
+        ("mtia.json", b'[{"ph": "X", "cat": "mtia_ccp_events"}, {"ph": "X", "cat": "cpu_op"}]', "(mtia_ccp_events)"),
+        ("calls.json", b'[{"ph": "X", "cat": "cuda_runtime"}]', "record it with ProfilerActivity.CUDA"),
+        ("lines.json", b'{"SchemaVersion": 3}\n{"Type": 80}\n', "several JSON documents"),
+        ("damaged.json", b'{"traceEvents": [}, {"ph": "X", "cat": "kernel", "name": "gemm"}]}', "damaged there"),
+        ("cut.json", b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "ge', "not complete JSON"),
+        ("number.json", b'{"traceEvents": [{"ph": "X", "ts": 12.', "not complete JSON"),
+        ("t.tar", b"t.json".ljust(257, b"\0") + b"ustar\0", "a tar archive; unpack it"),
+        ("t.tar.gz", gzip.compress(b"t.json".ljust(257, b"\0") + b"ustar\0"), "a tar archive; unpack it"),
+        ("t.json.zst", b"\x28\xb5\x2f\xfd\0", "compressed by zstd"),
+        ("t.sqlite", b"SQLite format 3\0", "an SQLite database"),
+        ("cut.zip", b"PK\x03\x04\x14\0", "a damaged zip archive"),
+        ("crc.json.gz", gzip.compress(b"[]", mtime=0)[:-5] + b"12345", "damaged gzip"),
         ("cut.json.gz", gzip.compress(b'{"traceEvents": []}', mtime=0)[:15], "damaged gzip"),
         ("prose.txt", b"This is not a trace.\n", "is it a kernel dump?"),
         ("binary.txt", bytes(range(1, 200)), "is it a kernel dump?"),
@@ -132,6 +146,63 @@ def test_bad_files_get_one_sentence_with_their_name(tmp_path: Path, name: str, c
     assert name in str(caught.value)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_trace_of_another_device_or_of_the_cpu_gets_no_advice_for_cuda(tmp_path: Path) -> None:
+    for category in ("mtia_runtime", "hpu_op", "xpu_runtime", "privateuse1_runtime", "cpu_op", "python_function"):
+        path = trace(tmp_path / "t.json", {**KERNEL, "cat": category})
+        with pytest.raises(TraceError, match="has no GPU kernels") as caught:
+            load(path)
+        assert "CUDA" not in str(caught.value)
+
+
+def pack(path: Path, **members: bytes) -> Path:
+    """A zip archive of these members; ``__`` in a name stands for a point."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("__", "."), content)
+    return path
+
+
+def test_zip_holds_a_trace_a_rank(tmp_path: Path) -> None:
+    ranks = [json.dumps({"traceEvents": [KERNEL], "distributedInfo": {"rank": rank}}).encode() for rank in (1, 0)]
+    path = pack(tmp_path / "t.zip", a__json=ranks[0], b__json__gz=gzip.compress(ranks[1]), README__md=b"two ranks")
+    found = [(one.rank, one.source, len(one)) for one in load_all([path])]
+    assert found == [(0, "t.zip:b.json.gz", 1), (1, "t.zip:a.json", 1)]
+    with pytest.raises(TraceError, match=r"without a \.json"):
+        load(pack(tmp_path / "u.zip", README__md=b"nothing"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5.0, "dur": 1.5, "args": {"occupancy": ' + word + "}}]"
+        for word in ("NaN", "Infinity", "-Infinity", "nan", "-nan", "-nan(ind)", "inf", "-inf", "Inf", "1e999")
+    ]
+    + [
+        '[{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5.0, "dur": 1.5}',  # Chrome's format allows it
+        '[{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5.0, "dur": 1.5},\n',
+        '[{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5.0, "dur": 1.5}, {"name": "C:\\Users\\a\tb"}]',
+    ],
+)
+def test_json_as_profilers_write_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(text)
+    (found,) = load(tmp_path / "t.json")
+    assert (found.duration.tolist(), found.names, found.faults.dropped) == ([1500], ("gemm",), 0)
+
+
+def test_infinite_and_unknown_times_are_faults_of_their_kernel(tmp_path: Path) -> None:
+    events = json.dumps([{**KERNEL, "ts": 9.0}, KERNEL]).replace('"dur": 1.5', '"dur": inf', 1)
+    (tmp_path / "t.json").write_text(events)
+    (found,) = load(tmp_path / "t.json")
+    assert (found.start.tolist(), found.faults.malformed) == ([5000], 1)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-le", "latin-1"])
+def test_text_that_is_not_utf_8(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(json.dumps([{**KERNEL, "name": "gemmé"}], ensure_ascii=False).encode(encoding))
+    (found,) = load(tmp_path / "t.json")
+    assert found.names == ("gemm\\udce9" if encoding == "latin-1" else "gemmé",)
 
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
