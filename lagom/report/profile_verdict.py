@@ -28,13 +28,15 @@ def describe_verdict(profile: Profile) -> str:
     overhead, slowed = profile.overhead, _slowed(profile)
     share = f"{format_percent(overhead.share)} of compute time"
     cost = f"{format_time(overhead.ns)} of each {format_time(profile.z_max)} step, {share}"
-    if overhead.share <= 0 and not slowed:
-        return f"No: compute takes no longer beside communication than without it ({_difference(profile, cost)})."
     if not math.isfinite(overhead.high):
+        if overhead.share < _NEGLIGIBLE:
+            return "No, not measurably in the one step seen: compute is no slower beside communication; record more."
         return f"Perhaps: overlap costs {share} in the one step seen; record more."
     interval = f"95 % interval {100 * overhead.low:.1f} to {format_percent(overhead.high)}"
     if overhead.low <= 0 and slowed:
-        return f"No, not in sum: {slowed}, but all compute together does not ({_difference(profile, cost)})."
+        return f"No, not in sum: {slowed}. All compute together is not measurably slower (difference {cost}; {interval})."
+    if overhead.share <= 0:
+        return f"No: compute is no slower beside communication (difference {cost}; {interval})."
     if overhead.high < _NEGLIGIBLE or overhead.low <= 0:
         below = "less than its uncertainty, " if overhead.low <= 0 else ""
         return f"No, not measurably: overlap costs your compute {cost} ({below}{interval})."
@@ -63,13 +65,6 @@ def _what_is_not_seen(profile: Profile) -> str:
     return ""
 
 
-def _difference(profile: Profile, cost: str) -> str:
-    overhead = profile.overhead
-    if not math.isfinite(overhead.high):
-        return f"difference {cost}, in the one step seen"
-    return f"difference {cost}, 95 % interval {100 * overhead.low:.1f} to {format_percent(overhead.high)}"
-
-
 def _slowed(profile: Profile) -> str:
     """The sorts of kernels that have most of the extra time, each more than its uncertainty, and how much longer they
     run; and that matmuls do not, where they run beside communication too. Nothing if no sort is slowed for certain."""
@@ -81,10 +76,13 @@ def _slowed(profile: Profile) -> str:
 
 
 def _most_slowed(profile: Profile) -> list[FamilySlowdown | KernelSlowdown]:
-    """Those with at least half of the extra time that is certain, most first; what is of no sort one by one."""
+    """Those with at least half of the extra time that is certain, most first; what is of no sort one by one. None where
+    that is next to nothing."""
     every: list[FamilySlowdown | KernelSlowdown] = [one for one in profile.families if one.family != "other"]
     every += [one for one in profile.slowdowns if one.family == "other" and not one.name.startswith(NAMELESS)]
     sure = [one for one in every if one.extra_low_ns > 0 and one.slowdown >= _SLOWED_FROM]
+    if sum(one.extra_ns for one in sure) < _NEGLIGIBLE * profile.y:
+        return []
     sure.sort(key=lambda one: -one.extra_ns)
     earlier = np.cumsum([0.0, *(one.extra_ns for one in sure)])
     return sure[: min(int(np.searchsorted(earlier, earlier[-1] / 2)), _NAMED)]
