@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as a folder of files, as tables for a terminal, and as JSON; and the one sentence that answers the
-question."""
+"""A profile as a folder of files, as tables for a terminal, and as JSON."""
 
 from __future__ import annotations
 
@@ -16,80 +15,23 @@ from rich.table import Table
 
 from lagom.format import format_factor, format_number, format_percent, format_time
 from lagom.report import page
+from lagom.report.profile_verdict import describe_verdict
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe_pattern
 from lagom.timeline.job_profile import PatternRow, Profile
-from lagom.timeline.kernel_names import NAMELESS, label
+from lagom.timeline.kernel_names import label
 from lagom.timeline.load import REFERENCE_NAME, TRACE_NAME
 from lagom.timeline.overlap import measure_ranks
 from lagom.timeline.slowdowns import NOTEWORTHY
 from lagom.timeline.trace_coverage import TIERS
 
 SCHEMA = 3
-#: Below this share of compute time the contention overhead is called none.
-_NEGLIGIBLE = 0.005
 _TERMINAL_ROWS = 8
 #: A share that rounds to all of it.
 _ALL = 0.995
 _WIDE = 110
 #: A browser shows this many kernels without complaint.
 MAX_TRACE_KERNELS = 120_000
-
-
-def describe_verdict(profile: Profile) -> str:
-    """Is NCCL slowing my matmuls, and by how much: one sentence."""
-    overhead = profile.overhead
-    if not profile.has_communication:
-        return "There is no communication in this trace, so nothing slows your compute."
-    if not profile.sees_compute:
-        return "Unknown: only NCCL's own kernels were recorded, so what computes beside them cannot be seen."
-    if overhead.overlapped < _NEGLIGIBLE:
-        return "No: compute and communication never run at the same time here, so neither can slow the other."
-    if overhead.unmatched >= overhead.overlapped and not overhead.share:
-        return (
-            "Unknown: each kernel that runs beside communication always does, so there is nothing to compare it with."
-        )
-    return _describe_cost(profile)
-
-
-def _describe_cost(profile: Profile) -> str:
-    """Of a profile that has one: whether it is beyond its noise, and what is slowed."""
-    overhead = profile.overhead
-    share = f"{format_percent(overhead.share)} of compute time"
-    if not math.isfinite(overhead.high):
-        if overhead.share < _NEGLIGIBLE:
-            return "No, not measurably in the one step seen: compute is no slower beside communication; record more."
-        return f"Perhaps: overlap costs {share} in the one step seen; record more."
-    cost = f"{format_time(overhead.ns)} of each {format_time(profile.z_max)} step, {share}"
-    interval = f"95 % interval {100 * overhead.low:.1f} to {format_percent(overhead.high)}"
-    if overhead.ns <= 0:
-        return f"No: compute is no slower beside communication ({interval} of compute time)."
-    if overhead.high < _NEGLIGIBLE or overhead.low <= 0:
-        return f"No, not measurably: overlap costs your compute {cost} ({interval})."
-    at_least = "at least " if overhead.is_lower_bound else ""
-    if not (slow := _slowed(profile)):
-        return f"Yes: overlap costs your compute {at_least}{cost} ({interval})."
-    return f"Yes: {slow} as long beside communication as without it. Overlap costs {at_least}{cost} ({interval})."
-
-
-def _slowed(profile: Profile) -> str:
-    """The sort of work that has most of the extra time, of those that run longer; empty where there is none."""
-    slowed = [row for row in profile.families if row.slowdown > 1.0 and row.extra_ns > 0]
-    worst = max(slowed, key=lambda row: row.extra_ns, default=None)
-    if worst is None:
-        return ""
-    if worst.family == "other":
-        return _slowed_kernel(profile)
-    what = "matmuls" if worst.family == "matmul" else f"{worst.family} kernels"
-    return f"{what} run {format_factor(worst.slowdown)}"
-
-
-def _slowed_kernel(profile: Profile) -> str:
-    """Where the sort of work is not known; empty where the name is not known either."""
-    unknown = (one for one in profile.slowdowns if one.family == "other" and one.slowdown > 1.0)
-    worst = next(unknown, None)
-    named = worst is not None and not worst.name.startswith(NAMELESS)
-    return f"{label(worst.name)} runs {format_factor(worst.slowdown)}" if worst and named else ""
 
 
 def more(profile: Profile) -> list[str]:
@@ -109,7 +51,7 @@ def more(profile: Profile) -> list[str]:
         lines.append("The step is communication-bound (X > Y): what slows communication down slows the step down.")
     if profile.overhead.sm is not None and profile.overhead.share > 0:
         lines.append(_by_sms(profile.overhead.sm / profile.overhead.share))
-    if profile.overhead.is_lower_bound:
+    if profile.overhead.is_lower_bound and profile.overhead.extrapolated > max(profile.overhead.share, 0):
         never = "the kernels that never run alone are slowed down as the others are"
         guess = (
             never
@@ -259,7 +201,7 @@ def _unbroken(text: str) -> str:
 def _kernel_table(profile: Profile) -> Table:
     table = Table(title="\nSlowdown of each kernel beside communication", title_justify="left", box=None)
     table.add_column("kernel", overflow="ellipsis", no_wrap=True, min_width=24)
-    for name in ("a step", "alone", "beside NCCL", "slowdown", "extra a step"):
+    for name in ("a step", "alone", "beside", "slowdown", "extra a step"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in [one for one in profile.slowdowns if one.extra_ns > 0][:_TERMINAL_ROWS]:
         table.add_row(

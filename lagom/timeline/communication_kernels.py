@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of communication that are not NCCL's: a row each, with the file of its library that names it.
+"""Which kernels and copies are communication: one table, by name, with the public source that each name is from.
 
-Names are compared as :func:`lagom.timeline.kernel_names.callable_name` writes them, without return type, anonymous
-namespaces, template and call arguments. HIP builds of NCCL and of torch (RCCL) have the names of the CUDA ones.
+A pattern is matched at the start of a kernel's readable name, after its namespaces: ``(anonymous namespace)::`` and a
+leading ``void`` are gone, template arguments are there. Kernels that prepare or use what was communicated on their own
+GPU alone (DeepEP's ``get_dispatch_layout`` and epilogues) are compute. So are kernels that communicate and multiply at
+once: their time is not communication time. :data:`RESEMBLES` finds their names, to be told to the reader.
 """
 
 from __future__ import annotations
@@ -12,78 +14,165 @@ from dataclasses import dataclass
 
 from lagom.records import Function
 
+#: Appended to the name of a copy that a symmetric-memory operator made: the operator (`name_peer_copies`).
+IN_OPERATOR = " in symm_mem::"
+
 
 @dataclass(frozen=True, slots=True)
 class CommunicationKernels:
-    """``pattern``: of whole names; ``function``: the collective, None where it is none that NCCL asks its tuner about
-    (all-to-all, send and receive, signals between GPUs)."""
+    """Kernels of one library. ``function``: what they do, where their names do not say it or say it wrongly; ``p2p``:
+    no collective (dispatch, combine, signals, copies); ``asks_tuner``: NCCL asks its tuner before it launches them.
+    ``source``: repository at a commit, or an issue or a file of it, that has the names."""
 
     library: str
     pattern: re.Pattern[str]
-    function: Function | None
     source: str
+    function: Function | None = None
+    p2p: bool = False
+    asks_tuner: bool = False
 
 
-def _row(library: str, pattern: str, function: Function | None, source: str) -> CommunicationKernels:
-    return CommunicationKernels(library, re.compile(pattern), function, source)
+def _named(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:\w+::)*(?:{pattern})")
 
 
-_ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER = Function.ALL_REDUCE, Function.ALL_GATHER, Function.REDUCE_SCATTER
-_TORCH = "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu"
+#: Not in a name: fused with a product.
+_NO_PRODUCT = r"(?!\w*(?:gemm|matmul|attn))"
+_NCCL = "NVIDIA/nccl@5067397c src/device"
+_TORCH = "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem"
+_DEEP_EP = "deepseek-ai/DeepEP@dd758ca csrc/kernels/legacy, deep_ep/include/deep_ep/impls; branch hybrid-ep"
+_NVSHMEM = "NVIDIA/nvshmem@2d7d25f src/include/internal/non_abi/nvshmemi_h_to_d_coll_defs.cuh, src/host"
+_VLLM = "vllm-project/vllm csrc/custom_all_reduce.cuh; sgl-project/sglang sgl-kernel/csrc/allreduce"
+_TENSORRT = (
+    "flashinfer-ai/flashinfer@fb28d724 include/flashinfer/comm, csrc/nv_internal/tensorrt_llm/kernels; "
+    "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels"
+)
+_USERBUFFERS = (
+    "NVIDIA/TransformerEngine@d0067d0d transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu"
+)
+_TRITON = "ByteDance-Seed/Triton-distributed@1512a811 python"
+_KINETO = "pytorch/kineto@114171df libkineto/src/CuptiActivity.h"
 
-#: The first match wins.
-COMMUNICATION_KERNELS = (
-    _row("torch symmetric memory", r"(multimem|one_shot|two_shot)\w*_all_reduce_kernel\w*", _ALL_REDUCE, _TORCH),
-    _row("torch symmetric memory", r"multimem_all_gather_kernel\w*", _ALL_GATHER, _TORCH),
-    _row("torch symmetric memory", r"multimem_\w*reduce\w*_kernel\w*", _ALL_REDUCE, _TORCH),
-    _row("torch symmetric memory", r"reduce_scatter_kernel\w*", _REDUCE_SCATTER, _TORCH),
-    _row("torch symmetric memory", r"(barrier|put_signal|wait_signal)_kernel", None,
-         "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu"),
-    _row("torch intra-node communication", r"(oneShot|twoShot|hybridCubeMesh)AllReduceKernel\w*", _ALL_REDUCE,
-         "pytorch/pytorch torch/csrc/distributed/c10d/intra_node_comm.cu"),
-    _row("torch NVSHMEM", r"(allToAllV|exchangeSplitAndOffset\w*|allToAllGet|allToAllPut)\w*", None,
-         "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu"),
-    _row("NVSHMEM", r"(\w+::)*nvshmemi?x?_\w+", None, "NVIDIA/nvshmem src/device"),
-    _row("DeepEP", r"(\w+::)?(deep_ep|uccl|mori)::(\w+::)*(cached_)?(notify_)?(dispatch|combine|barrier)\w*", None,
-         "deepseek-ai/DeepEP csrc/kernels/intranode.cu, internode.cu, internode_ll.cu"),
-    _row("MSCCL", r"mscclKernel\w*", None, "ROCm/rccl src/device/msccl_kernel_impl.h"),
-    _row("MSCCL++", r"mscclpp::(\w+::)*(executionKernel|all\w+|\w*[cC]hannel\w*)", None,
-         "microsoft/mscclpp src/include/execution_kernel.hpp"),
-    _row("custom all-reduce of vLLM, SGLang and AITER", r"(\w+::)*cross_device_reduce_\w+", _ALL_REDUCE,
-         "vllm-project/vllm csrc/custom_all_reduce.cuh"),
-    _row("quick all-reduce", r"quickreduce::allreduce_\w+", _ALL_REDUCE, "vllm-project/vllm csrc/quickreduce"),
-    _row("TensorRT-LLM and FlashInfer", r"(\w+::)*(one[sS]hot|two[sS]hot|lamport\w*)_?[aA]ll_?[rR]educe\w*",
-         _ALL_REDUCE, "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/customAllReduceKernels.cu"),
-    _row("TensorRT-LLM and FlashInfer",
-         r"(\w+::)*(allreduce_fusion_kernel|moereduction_allreduce|all_?reduce_\w*(one|two)shot)\w*", _ALL_REDUCE,
-         "flashinfer-ai/flashinfer include/flashinfer/comm/trtllm_allreduce_fusion.cuh"),
-    _row("TensorRT-LLM", r"(\w+::)*moe(AllToAll|A2A)\w*Kernel", None,
-         "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/moeCommKernels.cu"),
-    _row("Transformer Engine", r"k?userbuffers_\w*_?(ag|allgather)(_\w+)?", _ALL_GATHER,
-         "NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu"),
-    _row("Transformer Engine", r"k?userbuffers_\w*_?(rs|reducescatter)(_\w+)?", _REDUCE_SCATTER,
-         "NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu"),
-    _row("Transformer Engine", r"k?userbuffers_\w*sum_inplace\w*", _ALL_REDUCE,
-         "NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu"),
-    _row("Transformer Engine", r"k?userbuffers_\w+", None,
-         "NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu"),
-    _row("FBGEMM", r"(fbgemm_gpu::)?(one|two)_shot_all_reduce\w*", _ALL_REDUCE,
-         "pytorch/FBGEMM fbgemm_gpu/experimental/gen_ai/src/comm/car.cu"),
+#: First match wins.
+COMMUNICATION: tuple[CommunicationKernels, ...] = (
+    CommunicationKernels("NCCL symmetric memory", _named(r"ncclSym\w*"), f"{_NCCL}/symmetric/generate.py"),
+    CommunicationKernels("NCCL", _named(r"nccl\w*Kernel"), f"{_NCCL}/common.h, generate.py", asks_tuner=True),
+    CommunicationKernels(
+        "RCCL", _named(r"rcclGenericKernel|mscclKernel_"),
+        "ROCm/rccl@0cbce2a7 src/include/msccl/msccl_kernel.h; traces of RCCL 2.27 (rcclGenericKernel<1, false>)",
+    ),
+    CommunicationKernels(
+        "torch symmetric memory", _named(r"two_shot_all_reduce_kernel<[^>]*(?:\btrue\b|\(bool\)1)"),
+        f"{_TORCH}/CUDASymmetricMemoryOps.cu (reduce_scatter_out)", Function.REDUCE_SCATTER,
+    ),
+    CommunicationKernels(
+        "torch symmetric memory",
+        _named(r"multimem_(?:one_shot_)?all_(?:reduce|gather)_kernel|(?:one|two)_shot_all_reduce_kernel(?:_inplace)?\b"),
+        f"{_TORCH}/CUDASymmetricMemoryOps.cu",
+    ),
+    CommunicationKernels(
+        "torch symmetric memory",
+        re.compile(
+            r"c10d::symmetric_memory::(?:\w+::)*(?:barrier|put_signal|wait_signal)_kernel"
+            r"|(?:barrier|put_signal|wait_signal)_kernel\(unsigned int\*\*"
+        ),
+        f"{_TORCH}/CUDASymmetricMemory.cu", p2p=True,
+    ),
+    CommunicationKernels(
+        "torch symmetric memory", _named(r"(?:allToAllV|allToAllGet|allToAllPut|exchangeSplitAndOffset)(?:_2d)?\b"),
+        f"{_TORCH}/nvshmem_extension.cu", p2p=True,
+    ),
+    CommunicationKernels(
+        "DeepEP",
+        _named(
+            r"(?:elastic|intranode|internode|internode_ll)::(?:notify_dispatch|cached_notify(?:_\w+)?|barrier(?:_impl)?"
+            r"|(?:hybrid_)?(?:dispatch|combine)(?:_impl)?|engram_fetch(?:_wait)?_impl|pp_(?:send|recv)_impl)\b"
+            r"|hybrid_ep::(?:dispatch|combine|device_sync)_kernel"
+        ),
+        f"{_DEEP_EP}; the same names: uccl-project/uccl@da914a20 ep/src", p2p=True,
+    ),
+    CommunicationKernels(
+        "MORI", _named(r"Ep(?:Dispatch|Combine)\w*Kernel"), "ROCm/mori src/ops/dispatch_combine", p2p=True
+    ),
+    CommunicationKernels("NVSHMEM", _named(r"fcollect_on_stream_kernel"), _NVSHMEM, Function.ALL_GATHER),
+    CommunicationKernels(
+        "NVSHMEM", _named(r"rdxn_on_stream_kernel|nvshmemi_reduce_kernel"), _NVSHMEM, Function.ALL_REDUCE
+    ),
+    CommunicationKernels("NVSHMEM", _named(r"(?:broadcast|reducescatter)_on_stream_kernel"), _NVSHMEM),
+    CommunicationKernels(
+        "NVSHMEM", _named(rf"{_NO_PRODUCT}(?:(?:alltoall|barrier|sync)_on_stream_kernel|nvshmem)"),
+        _NVSHMEM, p2p=True,
+    ),
+    CommunicationKernels(
+        "MSCCL++", _named(r"mscclpp::"), "microsoft/mscclpp@1f5f065d src/ext/collectives, src/core/include"
+    ),
+    CommunicationKernels(
+        "custom all-reduce of vLLM, SGLang, aiter", _named(r"cross_device_reduce_|quickreduce::\w*allreduce"),
+        f"{_VLLM}; ROCm/aiter csrc/include/quick_all_reduce.cuh", Function.ALL_REDUCE,
+    ),
+    CommunicationKernels(
+        "custom all-reduce of vLLM, SGLang, aiter",
+        re.compile(r"aiter::(?:\w+::)*(?:all_?reduce|all_?gather|reduce_scatter)"), "ROCm/aiter csrc/include",
+    ),
+    CommunicationKernels(
+        "FBGEMM", _named(r"fbgemm_gpu::(?:\w+::)*(?:one|two)_shot_all_reduce"),
+        "pytorch/FBGEMM fbgemm_gpu/experimental/gen_ai/src/comm/car.cu", Function.ALL_REDUCE,
+    ),
+    CommunicationKernels(
+        "TensorRT-LLM and FlashInfer",
+        _named(
+            rf"{_NO_PRODUCT}(?:\w*allreduce_fusion_kernel|\w*[oO]ne_?[sS]hot_?(?:prenorm_)?[aA]ll_?[rR]educe\w*"
+            r"|\w*[tT]wo_?[sS]hot_?[aA]ll_?[rR]educe\w*|hybridCubeMeshAllReduceKernel)"
+        ),
+        f"{_TENSORRT}; {_TORCH}/intra_node_comm.cu", Function.ALL_REDUCE,
+    ),
+    CommunicationKernels(
+        "TensorRT-LLM and FlashInfer",
+        _named(r"moeA2A(?:Dispatch|Combine)Kernel|moeAllToAllKernel|helixAllToAllKernel|ulysses::\w*all_to_all"),
+        _TENSORRT, p2p=True,
+    ),
+    CommunicationKernels("TensorRT-LLM and FlashInfer", _named(r"(?:mixed_comm|pcie_ipc)::"), _TENSORRT),
+    CommunicationKernels(
+        "Transformer Engine userbuffers", _named(r"userbuffers_fp16_sum_inplace_gpu_[a-z]{2}_rs"), _USERBUFFERS,
+        Function.REDUCE_SCATTER,
+    ),
+    CommunicationKernels(
+        "Transformer Engine userbuffers", _named(r"userbuffers_fp16_sum_inplace_gpu_[a-z]{2}_ag"), _USERBUFFERS,
+        Function.ALL_GATHER,
+    ),
+    CommunicationKernels(
+        "Transformer Engine userbuffers", _named(r"userbuffers_fp16_sum_inplace_gpu_"), _USERBUFFERS,
+        Function.ALL_REDUCE,
+    ),
+    CommunicationKernels(
+        "Transformer Engine userbuffers", _named(r"kuserbuffers_"), _USERBUFFERS, p2p=True
+    ),
+    CommunicationKernels(
+        "Triton-distributed",
+        _named(
+            rf"{_NO_PRODUCT}(?:all_?gather_(?:\w+_)?kernel|reduce_scatter_ring_\w*kernel"
+            r"|allreduce_(?:one_shot|two_shot|double_tree)_\w*kernel)"
+        ),
+        _TRITON,
+    ),
+    CommunicationKernels(
+        "Triton-distributed",
+        _named(
+            rf"{_NO_PRODUCT}(?:all_to_all_(?:\w+_)?kernel|barrier_all_(?:\w+_)?kernel"
+            r"|p2p_(?:copy|put)_\w*kernel)"
+        ),
+        _TRITON, p2p=True,
+    ),
+    CommunicationKernels(
+        "copies between GPUs by copy engines", re.compile(rf"Memcpy PtoP\b|Memcpy .*{IN_OPERATOR}"), _KINETO, p2p=True
+    ),
 )  # fmt: skip
 
-#: Of kernels in no row, words that name communication. Triton's fused kernels are named for the operators around them.
-_LOOKS_LIKE = re.compile(
-    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|multimem|nvshmem|cross_device|symm_?mem|send_?recv",
+#: What looks like communication. Names of torch.compile's own kernels are those of all operators they were fused from
+#: and around, collectives too, so they say nothing.
+RESEMBLES = re.compile(
+    r"(?!triton_[a-z]+_fused|at::native::|at_cuda_detail::|cub::)(?:.*(?:all_?reduce|all_?gather|reduce_?scatter"
+    r"|all_?to_?all|send_?recv|nccl|rccl|nvshmem|multimem|symm(?:etric)?_?mem|cross_device|userbuffers"
+    r"|(?:\b|_)(?:a2a|p2p|ipc|nvls)(?:\b|_))|.*A2A[A-Z]|.*NVLS)",
     re.IGNORECASE,
 )
-_FUSED = re.compile(r"triton_(poi|red|per|for|tem|mm)_")
-
-
-def find_communication(name: str) -> CommunicationKernels | None:
-    """The row of a callable name; None where there is none."""
-    return next((row for row in COMMUNICATION_KERNELS if row.pattern.fullmatch(name)), None)
-
-
-def looks_like_communication(name: str) -> bool:
-    """Whether a callable name that is in no row says that its kernel communicates."""
-    return _LOOKS_LIKE.search(name) is not None and not _FUSED.match(name)

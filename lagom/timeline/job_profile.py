@@ -15,7 +15,7 @@ import numpy as np
 from lagom.records import Function
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import Groups, describe_pattern, find_groups
-from lagom.timeline.kernel_names import is_nccls, is_symmetric
+from lagom.timeline.kernel_names import is_foreign, is_symmetric
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.ranks import CombinedRanks, RankTimeline, combine_ranks
 from lagom.timeline.reference_kernels import Contention, measure_contention
@@ -36,6 +36,7 @@ from lagom.timeline.trace_coverage import (
     Calls,
     TraceCoverage,
     measure_coverage,
+    note_communication,
     note_limits,
     note_reference_trace,
     z_by_calls,
@@ -171,7 +172,7 @@ def profile(
         families=tuple(family_slowdowns(rank.table, rank.steps, contention)),
         contention=contention,
         coverage=measure_coverage(tables, calls),
-        notes=(*note_limits(ranks, overheads, merged), *note_reference_trace(contention)),
+        notes=(*note_limits(ranks, overheads, merged), *note_communication(tables), *note_reference_trace(contention)),
         reference=_reference_of(rank.table.rank, reference),
     )
     return found if found.sees_compute else _without_compute(found)
@@ -267,7 +268,7 @@ def _sites(rank: RankTimeline, merged: CombinedRanks) -> tuple[SiteRow, ...]:
     start, end = rank.table.start[rows], rank.table.end[rows]
     exposed = (end - start) - rank.busy.between(start, end).y
     names = [rank.table.names[name] for name in rank.table.name[rows[0]]]
-    asked = np.array([is_nccls(name) and not is_symmetric(name) for name in names], bool)
+    asked = np.array([not is_foreign(name) and not is_symmetric(name) for name in names], bool)
     found = []
     for site in groups.sites:
         mine = groups.site_of == site.index

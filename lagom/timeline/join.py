@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function
-from lagom.timeline.kernel_names import KernelKind, is_symmetric
+from lagom.timeline.kernel_names import KernelKind, is_foreign, is_symmetric
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable
 
 P2P = "point-to-point: NCCL does not ask its tuner"
 SYMMETRIC = "symmetric-memory kernel: NCCL does not ask its tuner"
+FOREIGN = "no kernel of NCCL: NCCL asks no tuner"
 UNKNOWN_FUNCTION = "the kernel's name names no collective"
 NO_SUCH_CALL = "the call's record was dropped or lies outside the window"
 FUNCTION_DIFFERS = "the call is of another function"
@@ -62,7 +63,7 @@ class Join:
 
 def tunable_share(joined: int, unjoined: Mapping[str, int]) -> float:
     """Share of ``joined`` kernels among those that a tuner could reach at all; NaN if there is none."""
-    out_of_reach = unjoined.get(P2P, 0) + unjoined.get(SYMMETRIC, 0)
+    out_of_reach = sum(unjoined.get(reason, 0) for reason in (P2P, SYMMETRIC, FOREIGN))
     tunable = joined + sum(unjoined.values()) - out_of_reach
     return joined / tunable if tunable else float("nan")
 
@@ -101,9 +102,10 @@ class _Work:
 
     def leave_out_untunable(self) -> None:
         """Kernels that never reach the tuner."""
-        symmetric = np.array([is_symmetric(name) for name in self.table.names], bool)[self.table.name]
         self._refuse(np.flatnonzero(self.open & (self.table.kind == KernelKind.P2P)), P2P)
-        self._refuse(np.flatnonzero(self.open & symmetric), SYMMETRIC)
+        for is_untunable, reason in ((is_symmetric, SYMMETRIC), (is_foreign, FOREIGN)):
+            untunable = np.array([is_untunable(name) for name in self.table.names], bool)[self.table.name]
+            self._refuse(np.flatnonzero(self.open & untunable), reason)
         self._refuse(np.flatnonzero(self.open & (self.table.function > max(Function))), UNKNOWN_FUNCTION)
 
     def place_named(self) -> None:

@@ -8,7 +8,7 @@ SIMPLE.
 
 The classes (:class:`KernelKind`) are those of HolisticTraceAnalysis (``nccl…Kernel`` is communication; memory copies
 within a GPU are neither communication nor compute), so that both tools compute the same X and Y where NCCL alone
-communicates; kernels of other libraries (``communication_kernels.py``) and copies between GPUs are communication, too.
+communicates; kernels of other libraries and copies between GPUs are communication, too (``communication_kernels.py``).
 Collectives, which NCCL asks its tuner about, are separated from the rest, which it does not. Done once per distinct
 name, never per kernel.
 """
@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from lagom.records import Function
-from lagom.timeline.communication_kernels import find_communication, looks_like_communication
+from lagom.timeline.communication_kernels import COMMUNICATION, RESEMBLES, CommunicationKernels
 
 
 class KernelKind(IntEnum):
@@ -41,11 +41,10 @@ UNKNOWN_COLLECTIVE = 254
 #: How a kernel is called whose name was not recorded, before a number of its own.
 NAMELESS = "kernel#"
 
-_NCCL = re.compile(r"^nccl\w*Kernel")
 _OTHER = re.compile(r"^(Memcpy|Memset|dma)|^(Stream|Event|Context|Device) (Sync|Wait)")
-_P2P = re.compile(r"Send|Recv|All_?to_?All", re.IGNORECASE)
-#: As CUPTI and Kineto name a copy between GPUs.
-_PEER_COPY = re.compile(r"^Memcpy (PtoP|P2P)")
+_P2P = re.compile(r"SendRecv|All_?to_?All", re.IGNORECASE)
+#: Names of operations that NCCL does by sending and receiving ("Collective name" in a trace).
+_P2P_OPERATION = re.compile(r"^(send|recv|gather|scatter|_?all_?to_?all)", re.IGNORECASE)
 _CALLED = re.compile(r"^(?:void |static )*")
 _FUNCTIONS = (
     (re.compile(r"all_?gather", re.IGNORECASE), Function.ALL_GATHER),
@@ -107,8 +106,7 @@ def _identifiers(text: str, nested: bool) -> list[str]:
 @lru_cache(maxsize=65536)
 def label(name: str, width: int = 44) -> str:
     """A short spelling for tables and plots: no return type, arguments, template arguments or namespaces."""
-    text = plain_name(name)
-    text = text.removeprefix("void ").replace("(anonymous namespace)::", "")
+    text = _unwrapped(name)
     text = text.split("(", 1)[0] if not text.startswith("(") else text
     text = text.split("<", 1)[0].split("::")[-1] or text
     if len(text) <= width:
@@ -123,31 +121,39 @@ def family(name: str) -> str:
     return next((word for word, pattern in _FAMILIES if pattern.search(name)), "other")
 
 
-def kind_of(name: str) -> KernelKind:
-    """The class of a kernel by its name, mangled or not."""
-    plain = plain_name(name)
-    if _NCCL.match(plain):
-        return KernelKind.P2P if _P2P.search(plain) else KernelKind.COLLECTIVE
-    if _OTHER.match(plain):
-        return KernelKind.P2P if _PEER_COPY.match(plain) else KernelKind.OTHER
-    if (known := find_communication(callable_name(name))) is not None:
-        return KernelKind.P2P if known.function is None else KernelKind.COLLECTIVE
-    return KernelKind.COMPUTE
+def kind_of(name: str, operation: str = "") -> KernelKind:
+    """The class of a kernel by its name, mangled or not, and where the name is of no collective by the ``operation``
+    that a trace has for it."""
+    found = communication_of(name)
+    if found is None:
+        return KernelKind.OTHER if _OTHER.match(plain_name(name)) else KernelKind.COMPUTE
+    by_operation = function_of(name) == NO_FUNCTION and _P2P_OPERATION.match(operation)
+    return KernelKind.P2P if found.p2p or _P2P.search(callable_name(name)) or by_operation else KernelKind.COLLECTIVE
 
 
 @lru_cache(maxsize=65536)
+def communication_of(name: str) -> CommunicationKernels | None:
+    """The row of :data:`COMMUNICATION` that a kernel or copy is of, mangled or not; None if it is of none."""
+    text = _unwrapped(name)
+    return next((row for row in COMMUNICATION if row.pattern.match(text)), None)
+
+
 def callable_name(name: str) -> str:
     """``vllm::cross_device_reduce_1stage`` of ``void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)``."""
-    text = _CALLED.sub("", plain_name(name)).replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
-    return re.split(r"[<(]", text, maxsplit=1)[0].strip()
+    return re.split(r"[<(]", _unwrapped(name), maxsplit=1)[0].strip()
+
+
+def _unwrapped(name: str) -> str:
+    """The readable name without return type and anonymous namespaces."""
+    return _CALLED.sub("", plain_name(name)).replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
 
 
 def function_of(name: str) -> int:
     """The collective that a kernel or operation name names, as :class:`Function`; :data:`NO_FUNCTION` if none."""
-    plain = plain_name(name)
-    if not _NCCL.match(plain) and (known := find_communication(callable_name(name))) is not None:
-        return NO_FUNCTION if known.function is None else int(known.function)
-    return next((int(function) for pattern, function in _FUNCTIONS if pattern.search(plain)), NO_FUNCTION)
+    found = communication_of(name)
+    if found is not None and found.function is not None:
+        return int(found.function)
+    return next((int(function) for pattern, function in _FUNCTIONS if pattern.search(plain_name(name))), NO_FUNCTION)
 
 
 def function_word(function: int) -> str:
@@ -155,14 +161,9 @@ def function_word(function: int) -> str:
     return {NO_FUNCTION: "p2p", UNKNOWN_COLLECTIVE: "collective"}.get(function) or Function(function).word
 
 
-def is_point_to_point(operation: str) -> bool:
-    """Whether an operation's name, as torch records it, is no collective that NCCL asks its tuner about."""
-    return _P2P.search(operation) is not None
-
-
 def is_unknown_communication(name: str) -> bool:
     """Whether a kernel counts as compute although its name says that it communicates."""
-    return kind_of(name) == KernelKind.COMPUTE and looks_like_communication(callable_name(name))
+    return kind_of(name) == KernelKind.COMPUTE and RESEMBLES.match(callable_name(name)) is not None
 
 
 def is_symmetric(name: str) -> bool:
@@ -170,6 +171,7 @@ def is_symmetric(name: str) -> bool:
     return plain_name(name).startswith("ncclSym")
 
 
-def is_nccls(name: str) -> bool:
-    """A kernel of NCCL, or of RCCL, which has its names."""
-    return _NCCL.match(plain_name(name)) is not None
+def is_foreign(name: str) -> bool:
+    """Communication that is known not to be by NCCL's kernels, so that NCCL asks no tuner about it."""
+    found = communication_of(name)
+    return found is not None and not found.asks_tuner and not is_symmetric(name)

@@ -4,16 +4,13 @@
 Format (as torch 2.x writes it): ``traceEvents`` with ``ph: X``; GPU work has ``cat`` kernel, gpu_memcpy or gpu_memset,
 ``ts`` and ``dur`` in µs (fractions are ns), ``args.stream``, ``args.grid`` and ``args.block`` as [x, y, z]; NCCL
 kernels also carry ``Collective name``, ``In msg nelems``, ``Out msg nelems``, ``dtype`` and ``Process Group Name``
-since torch 2.4. A copy between GPUs has ``fromDevice`` and ``toDevice``; one of a symmetric-memory operator is known by
-the operator around its launch, which has its ``correlation``. ``baseTimeNanoseconds`` is added to every ``ts``;
-``distributedInfo.rank`` and ``deviceProperties[].numSms`` are at the top.
+since torch 2.4. ``baseTimeNanoseconds`` is added to every ``ts``; ``distributedInfo.rank`` and
+``deviceProperties[].numSms`` are at the top.
 """
 
 from __future__ import annotations
 
-import bisect
 import gzip
-import itertools
 import json
 import math
 import re
@@ -25,8 +22,9 @@ import numpy as np
 
 from lagom.files import write_named
 from lagom.records import Function
-from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, is_point_to_point, kind_of, plain_name
+from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, kind_of, plain_name
 from lagom.timeline.kernel_table import LONGEST_NS, KernelTable, build
+from lagom.timeline.peer_copies import name_peer_copies
 from lagom.timeline.step_marks import DRAWN_CATEGORY, HostEvents, marks_of_gpu, read_host_events
 from lagom.timeline.trace_file import TraceError, parse_json
 
@@ -36,9 +34,6 @@ NO_RANK = -1
 _LARGEST = 2**62
 _LARGEST_RANK = 2**31 - 1
 _MOST_SMS = 1 << 20
-#: Operators of torch's symmetric memory.
-_SYMMETRIC_OPERATOR = "symm_mem::"
-_WITHIN_A_GPU = "Memcpy DtoD"
 #: Categories of the host's calls that launch kernels.
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
 #: Categories of Kineto's other devices (its ``ActivityType``), which have no kernels of CUDA or ROCm.
@@ -59,15 +54,13 @@ def read(name: str, text: str) -> list[KernelTable]:
     if not isinstance(events, list):
         raise TraceError(f"{name} is JSON but no Chrome trace: it has no list `traceEvents`; give a Kineto trace.")
     document = document if isinstance(document, dict) else {}
-    by_device, peer_copies = _by_device(events), _copies_of_symmetric_memory(events)
+    by_device = _by_device(name_peer_copies(events))
     if not by_device:
         raise TraceError(f"{name} has no GPU kernels{_why_no_kernels(events)}")
     alone = len(by_device) == 1
     source = Path(name).name
     host = read_host_events(events, _base(document, source), LAUNCH_CATEGORIES)
-    return [
-        _table(by_device[device], document, device, alone, source, peer_copies, host) for device in sorted(by_device)
-    ]
+    return [_table(by_device[device], document, device, alone, source, host) for device in sorted(by_device)]
 
 
 def _why_no_kernels(events: list[Any]) -> str:
@@ -105,42 +98,9 @@ def _by_device(events: list[Any]) -> dict[int, list[dict[str, Any]]]:
 
 def _device(event: dict[str, Any]) -> int:
     args = event.get("args")
-    device = args.get("device", event.get("pid", 0)) if isinstance(args, dict) else event.get("pid", 0)
+    args = args if isinstance(args, dict) else {}
+    device = args.get("device", args.get("inDevice", event.get("pid", 0)))  # copies between GPUs: inDevice
     return device if isinstance(device, int) and 0 <= device <= _LARGEST_RANK else 0
-
-
-def _copies_of_symmetric_memory(events: list[Any]) -> frozenset[int]:
-    """Correlations of what symmetric-memory operators launch: their copies within a GPU, as CUPTI names them, go to
-    memory of another GPU that is mapped here."""
-    operators: dict[tuple[str, str], list[tuple[float, float]]] = {}  # by thread, (begin, end)
-    launches: list[tuple[tuple[str, str], float, int]] = []
-    for event in events:
-        if not isinstance(event, dict) or event.get("ph") != "X" or not isinstance(event.get("ts"), int | float):
-            continue
-        thread, begin = (str(event.get("pid")), str(event.get("tid"))), event["ts"]
-        if event.get("cat") in LAUNCH_CATEGORIES:
-            launches.append((thread, begin, _correlation(event)))
-        elif event.get("cat") == "cpu_op" and str(event.get("name")).startswith(_SYMMETRIC_OPERATOR):
-            operators.setdefault(thread, []).append((begin, begin + _duration(event)))
-    spans = {thread: _Spans(ranges) for thread, ranges in operators.items()}
-    return frozenset(number for thread, at, number in launches if thread in spans and spans[thread].has(at))
-
-
-def _duration(event: dict[str, Any]) -> float:
-    found = event.get("dur")
-    return found if isinstance(found, int | float) else 0.0
-
-
-class _Spans:
-    """Ranges of time, which may be nested."""
-
-    def __init__(self, ranges: list[tuple[float, float]]) -> None:
-        self._begin = sorted(begin for begin, _ in ranges)
-        self._end = list(itertools.accumulate((end for _, end in sorted(ranges)), max))
-
-    def has(self, at: float) -> bool:
-        before = bisect.bisect_right(self._begin, at)
-        return before > 0 and self._end[before - 1] >= at
 
 
 def _correlation(event: dict[str, Any]) -> int:
@@ -151,25 +111,19 @@ def _correlation(event: dict[str, Any]) -> int:
 
 
 def _table(
-    events: list[dict[str, Any]],
-    document: dict[str, Any],
-    device: int,
-    alone: bool,
-    source: str,
-    peer_copies: frozenset[int],
-    host: HostEvents,
+    events: list[dict[str, Any]], document: dict[str, Any], device: int, alone: bool, source: str, host: HostEvents
 ) -> KernelTable:
     base = _base(document, source)
-    rows = [row for event in events if (row := _row(event, base, peer_copies)) is not None]
+    rows = [row for event in events if (row := _row(event, base)) is not None]
     names, ids = _intern([name for name, *_ in rows])
     communicators, slots = _intern([group for _, group, *_ in rows], keep_order=True)
-    start, end, stream, grid, block, size, correlation, function, channels, kinds = (
+    start, end, stream, grid, block, size, correlation, kind, function, channels = (
         np.array([numbers for _, _, *numbers in rows], np.int64).reshape(len(rows), 10).T
     )
-    of_step = (kinds != KernelKind.OTHER) & (end >= start) & (end - start <= LONGEST_NS)
+    of_step = (kind != KernelKind.OTHER) & (end >= start) & (end - start <= LONGEST_NS)
     marks = marks_of_gpu(host, start[of_step], end[of_step], correlation[of_step])
     return build(
-        start, end, stream, names, ids, grid=grid, block=block, size=size, channels=channels, kind=kinds,
+        start, end, stream, names, ids, grid=grid, block=block, size=size, channels=channels, kind=kind,
         function=function,
         slot=np.where(np.array([name == "" for name in communicators] or [True])[slots], -1, slots),
         rank=_rank(document, device, alone), sms=_sms(document, device), source=source,
@@ -184,8 +138,8 @@ def _base(document: dict[str, Any], source: str) -> int:
     return base if isinstance(base, int) else 0
 
 
-def _row(event: dict[str, Any], base: int, peer_copies: frozenset[int]) -> tuple[Any, ...] | None:
-    """(name, process group, start, end, stream, blocks, threads, bytes, correlation, function, grid x, kind), None if
+def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
+    """(name, process group, start, end, stream, blocks, threads, bytes, correlation, kind, function, grid x), None if
     it is unusable."""
     if not isinstance(event["cat"], str):
         return None
@@ -194,32 +148,19 @@ def _row(event: dict[str, Any], base: int, peer_copies: frozenset[int]) -> tuple
     try:
         start = base + round(float(event["ts"]) * 1000)
         end = start + round(float(event["dur"]) * 1000)
-        grid = [max(int(size), 1) for size in args.get("grid", (0,))] or [1]
+        grid = [max(int(size), 1) for size in args.get("grid", ())] or [0]  # a copy has none: it takes no SM
         block = [max(int(size), 1) for size in args.get("block", (0,))] or [1]
         stream = int(args.get("stream", event.get("tid", 0)))
         operation = str(args.get("Collective name", ""))
-        numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args), _correlation(event))
         group = str(args.get("Process Group Name", ""))
         name = printable(str(event["name"]))
-        function = function_of(operation)
-        function = function if function != NO_FUNCTION else function_of(name)
-        row = (name, group, *numbers, function, grid[0], int(_kind(name, args, operation, peer_copies)))
+        function, kind = function_of(operation), kind_of(name, operation)
+        size = _message_bytes(args) or (int(args.get("bytes", 0)) if kind == KernelKind.P2P else 0)
+        numbers = (start, end, stream, math.prod(grid), math.prod(block), size, _correlation(event))
+        row = (name, group, *numbers, kind, function if function != NO_FUNCTION else function_of(name), grid[0])
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
     return row if max(map(abs, numbers)) <= _LARGEST else None
-
-
-def _kind(name: str, args: dict[str, Any], operation: str, peer_copies: frozenset[int]) -> KernelKind:
-    """By the name, and what the trace says besides: which operation it is, and between which GPUs."""
-    kind = kind_of(name)
-    if kind == KernelKind.COLLECTIVE and is_point_to_point(operation):
-        return KernelKind.P2P
-    if kind != KernelKind.OTHER or not name.startswith("Memcpy"):
-        return kind
-    devices = args.get("fromDevice"), args.get("toDevice")
-    is_between = None not in devices and devices[0] != devices[1]
-    is_mapped = name.startswith(_WITHIN_A_GPU) and _correlation({"args": args}) in peer_copies
-    return KernelKind.P2P if is_between or is_mapped else kind
 
 
 def printable(name: str) -> str:
@@ -228,10 +169,7 @@ def printable(name: str) -> str:
 
 
 def _message_bytes(args: dict[str, Any]) -> int:
-    """Bytes as NCCL's tuner counts them: the whole gathered or scattered buffer, not one rank's part; of a copy, what
-    it copies."""
-    if "bytes" in args:
-        return int(args["bytes"])
+    """Bytes as NCCL's tuner counts them: the whole gathered or scattered buffer, not one rank's part; 0 if unknown."""
     element = _ELEMENT_BYTES.get(str(args.get("dtype", "")).lower(), 0)
     counts = [int(args.get(key, 0)) for key in ("In msg nelems", "Out msg nelems")]
     return element * max(counts)
@@ -290,10 +228,11 @@ def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] 
 
 def _kernels(table: KernelTable, base: int) -> Iterable[dict[str, Any]]:
     names = [plain_name(name) for name in table.names]
+    is_copy = [name.startswith("Mem") or kind_of(name) == KernelKind.OTHER for name in names]
     for index in range(len(table)):
         yield {
             "ph": "X",
-            "cat": "gpu_memcpy" if table.kind[index] == KernelKind.OTHER or _is_copy(names, table, index) else "kernel",
+            "cat": "gpu_memcpy" if is_copy[table.name[index]] else "kernel",
             "name": names[table.name[index]],
             "pid": table.rank,
             "tid": int(table.stream[index]),
@@ -303,25 +242,19 @@ def _kernels(table: KernelTable, base: int) -> Iterable[dict[str, Any]]:
         }
 
 
-def _is_copy(names: Sequence[str], table: KernelTable, index: int) -> bool:
-    return names[table.name[index]].startswith("Memcpy")
-
-
 def _arguments(table: KernelTable, index: int) -> dict[str, Any]:
     x = max(int(table.channels[index]), 1)
     arguments: dict[str, Any] = {
         "device": table.rank,
         "stream": int(table.stream[index]),
         "correlation": index + 1,
-        "grid": [x, max(int(table.grid[index]) // x, 1), 1],
+        **({"grid": [x, max(int(table.grid[index]) // x, 1), 1]} if table.grid[index] or table.channels[index] else {}),
         "block": [max(int(table.block[index]), 1), 1, 1],
     }
-    if table.function[index] <= max(Function) and table.bytes[index]:
-        count = int(table.bytes[index])
-        arguments["Collective name"] = Function(int(table.function[index])).name.lower()
+    count, function = int(table.bytes[index]), int(table.function[index])
+    if function <= max(Function) or table.kind[index] == KernelKind.P2P:
+        arguments["Collective name"] = Function(function).name.lower() if function <= max(Function) else "sendrecv"
         arguments |= {"In msg nelems": count, "Out msg nelems": count, "dtype": "Byte"}
-    if table.kind[index] == KernelKind.P2P and _is_copy(table.names, table, index):  # read as such again
-        arguments |= {"fromDevice": table.rank, "toDevice": table.rank + 1, "bytes": int(table.bytes[index])}
     if table.slot[index] >= 0:
         arguments["Process Group Name"] = str(int(table.slot[index]))
     return arguments

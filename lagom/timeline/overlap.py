@@ -38,7 +38,8 @@ class RankOverlap:
         Communication time without compute beside it, |C| - |C n K|: median over iterations, ns.
     overlap_ratio : float
         |C n K| / |C| over the whole trace, 0 to 1: the definition of HolisticTraceAnalysis, whose
-        ``get_comm_comp_overlap`` gives the same number in percent. NaN without communication.
+        ``get_comm_comp_overlap`` gives the same number in percent where all communication is by kernels of NCCL. NaN
+        without communication.
     wait_ns : float
         Time that its collectives wait for ranks that arrive later: median over iterations, ns. NaN if it runs other
         collectives than the first rank.
@@ -61,8 +62,9 @@ class RankOverlap:
 class Overlap:
     """Overlap of communication and compute in a training job.
 
-    Let C be the set of times when communication runs on a GPU (kernels named ``nccl...Kernel``), K the set of times
-    when compute runs (every other kernel; memory copies are neither), |.| the total length. All values are medians
+    Let C be the set of times when communication runs on a GPU (NCCL's kernels, those of the other libraries in
+    ``lagom/timeline/communication_kernels.py``, copies between GPUs), K the set of times when compute runs (every other
+    kernel; other memory copies are neither), |.| the total length. All values are medians
     over iterations. What cannot be seen is NaN: without compute kernels in the trace, everything but X and Z max.
 
     Attributes

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function
-from lagom.timeline.kernel_names import NAMELESS, NO_FUNCTION, KernelKind
+from lagom.timeline.kernel_names import NAMELESS, NO_FUNCTION, KernelKind, function_of, kind_of
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable, build
 from lagom.timeline.trace_file import TraceError
 from lagom.wire import layout
@@ -132,11 +132,15 @@ def _names(text: str) -> dict[int, str]:
 
 
 def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank: int = 0, sms: int = 0) -> KernelTable:
-    """A table from ring records of one process. Kind and function are taken from the record, not from the name."""
+    """A table from ring records of one process. Kind and function are taken from the record; from the name only where
+    what was recorded as compute has the name of another library's communication."""
     spans = spans[spans["source"] != layout.SPAN_NCCL_EVENT]
     kind = np.where(spans["kind"] <= max(KernelKind), spans["kind"], KernelKind.OTHER)
     function = np.where(spans["function"] <= max(Function), spans["function"], NO_FUNCTION)
     spellings, index = _spelled(spans, function, dict(names or {}))
+    kinds, functions = np.array([(kind_of(name), function_of(name)) for name in spellings], np.uint8).T[:, index]
+    foreign = (kind == KernelKind.COMPUTE) & np.isin(kinds, (KernelKind.COLLECTIVE, KernelKind.P2P))
+    kind, function = np.where(foreign, kinds, kind), np.where(foreign, functions, function)
     bad = (spans["kind"] > max(KernelKind)) | (spans["source"] > layout.SPAN_SIMULATED)
     keep = np.flatnonzero(~bad)
     return build(

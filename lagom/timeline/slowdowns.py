@@ -13,7 +13,7 @@ is lower because of the communication itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +64,8 @@ def measure_overhead(table: KernelTable, steps: Steps, contention: Contention) -
     """The overhead of one rank: mean over steps, with its uncertainty."""
     total = np.maximum(contention.duration.sum(axis=1), 1.0)
     share = contention.extra.sum(axis=1) / total
-    error = float(np.hypot(_reference_error(contention), _trace_reference_error(contention)))
     mean = float(share.mean()) if share.size else 0.0
-    half = _half_interval(share, error / float(total.mean()))
+    half = _half_interval(share, _error(contention) / float(total.mean()))
     overlapped = contention.duration * contention.overlap_share
     unmatched = float((contention.unmatched / total).mean())
     split = _split(table, steps, contention)
@@ -108,6 +107,11 @@ def _half_interval(share: Floats, reference: float) -> float:
 
     steps = float(stdtrit(share.size - 1, 0.975)) * float(share.std(ddof=1)) / math.sqrt(share.size)
     return math.hypot(steps, _NORMAL_95 * reference)
+
+
+def _error(contention: Contention) -> float:
+    """The standard error that all references add to a step's overhead, ns."""
+    return float(np.hypot(_reference_error(contention), _trace_reference_error(contention)))
 
 
 def _reference_error(contention: Contention) -> float:
@@ -168,7 +172,8 @@ def _split(table: KernelTable, steps: Steps, contention: Contention) -> Floats |
 @dataclass(frozen=True, slots=True)
 class KernelSlowdown:
     """One kernel by name: ``calls`` a step, mean duration beside communication (``overlapped_ns``) and of its reference
-    kernels (``reference_ns``), ``slowdown`` = the ratio of both, and ``extra_ns``: its extra time a step."""
+    kernels (``reference_ns``), ``slowdown`` = the ratio of both, and ``extra_ns``: its extra time a step, at least
+    ``extra_low_ns``, the lower end of its 95 % interval (-inf for a single step)."""
 
     name: str
     calls: int
@@ -176,19 +181,38 @@ class KernelSlowdown:
     overlapped_ns: float
     slowdown: float
     extra_ns: float
+    extra_low_ns: float
     family: str
 
 
 @dataclass(frozen=True, slots=True)
 class FamilySlowdown:
     """One sort of work (matmul, attention, ...): time a step, the part of it beside communication, ``slowdown`` of that
-    part against its reference kernels (total over total; 1 = none, NaN = unknown), and its extra time a step; ns."""
+    part against its reference kernels (total over total; 1 = none, NaN = unknown), and its extra time a step, with the
+    lower end of its 95 % interval (-inf for a single step); ns."""
 
     family: str
     ns: float
     overlapped_ns: float
     slowdown: float
     extra_ns: float
+    extra_low_ns: float
+
+
+def _only(contention: Contention, mine: NDArray[np.bool_]) -> Contention:
+    """The same for some of its places."""
+    trace = contention.from_trace
+    if trace is not None and trace.used.size:
+        trace = replace(trace, used=trace.used[:, mine], error=trace.error[mine])
+    of_steps = ("duration", "overlap_share", "reference", "channels")
+    columns = {name: getattr(contention, name)[:, mine] for name in of_steps}
+    return replace(contention, places=contention.places[mine], role=contention.role[mine], from_trace=trace, **columns)
+
+
+def _lowest_extra(part: Contention) -> float:
+    """The lower end of the 95 % interval of the extra time a step, ns."""
+    extra = part.extra.sum(axis=1)
+    return float(extra.mean()) - _half_interval(extra, _error(part))
 
 
 def family_slowdowns(table: KernelTable, steps: Steps, contention: Contention) -> list[FamilySlowdown]:
@@ -203,9 +227,8 @@ def family_slowdowns(table: KernelTable, steps: Steps, contention: Contention) -
 
 
 def _family_slowdown(word: str, contention: Contention, mine: NDArray[np.bool_]) -> FamilySlowdown:
-    duration, reference, overlap_share = (
-        part[:, mine] for part in (contention.duration, contention.reference, contention.overlap_share)
-    )
+    part = _only(contention, mine)
+    duration, reference, overlap_share = part.duration, part.reference, part.overlap_share
     overlapped = (overlap_share >= OVERLAPPED_FROM) & (reference > 0)
     alone = float(reference[overlapped].sum())
     return FamilySlowdown(
@@ -213,7 +236,8 @@ def _family_slowdown(word: str, contention: Contention, mine: NDArray[np.bool_])
         ns=float(duration.sum(axis=1).mean()),
         overlapped_ns=float((duration * overlap_share).sum(axis=1).mean()),
         slowdown=float(duration[overlapped].sum()) / alone if alone else float("nan"),
-        extra_ns=float(contention.extra[:, mine].sum(axis=1).mean()),
+        extra_ns=float(part.extra.sum(axis=1).mean()),
+        extra_low_ns=_lowest_extra(part),
     )
 
 
@@ -228,9 +252,8 @@ def kernel_slowdowns(table: KernelTable, steps: Steps, contention: Contention) -
 def _kernel_slowdown(
     table: KernelTable, name: int, contention: Contention, mine: NDArray[np.bool_]
 ) -> KernelSlowdown | None:
-    duration, reference, overlap_share = (
-        part[:, mine] for part in (contention.duration, contention.reference, contention.overlap_share)
-    )
+    part = _only(contention, mine)
+    duration, reference, overlap_share = part.duration, part.reference, part.overlap_share
     overlapped = (overlap_share >= OVERLAPPED_FROM) & (reference > 0)
     if not overlapped.any():
         overlapped = (overlap_share > ALONE_UP_TO) & (reference > 0)
@@ -242,6 +265,7 @@ def _kernel_slowdown(
         reference_ns=float(reference[overlapped].mean()),
         overlapped_ns=float(duration[overlapped].mean()),
         slowdown=float(duration[overlapped].sum() / reference[overlapped].sum()),
-        extra_ns=float(contention.extra[:, mine].sum(axis=1).mean()),
+        extra_ns=float(part.extra.sum(axis=1).mean()),
+        extra_low_ns=_lowest_extra(part),
         family=family(table.names[name]),
     )

@@ -6,7 +6,7 @@ and what a reader of the numbers should know.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lagom.format import format_percent, format_time
 from lagom.timeline.join import join, tunable_share
-from lagom.timeline.kernel_names import KernelKind, is_unknown_communication, label
+from lagom.timeline.kernel_names import KernelKind, communication_of, is_foreign, is_unknown_communication, label
 from lagom.timeline.kernel_period import find_period
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.ranks import CombinedRanks, RankTimeline
@@ -34,9 +34,10 @@ TIERS = {
     HOST: "no kernels, only when calls are made: Z alone",
 }
 
-_NAMED = 3  # kernels of a kind
 #: Communication pressure in a reference trace, and difference of the clocks, that are worth a remark.
 _PRESSURE_LEFT, _OTHER_CLOCK = 0.02, 0.05
+#: So many kernels are named in a note.
+_NAMED = 4
 
 #: Rank -> communicator slot -> call records.
 Calls = Mapping[int, Mapping[int, NDArray[Any]]]
@@ -98,12 +99,53 @@ def _tier(tables: Sequence[KernelTable]) -> str:
     return "timeline" if compute and communication else NCCL_ALONE if communication else "compute kernels"
 
 
+def resembling_kernels(tables: Sequence[KernelTable]) -> dict[str, int]:
+    """Kernels that count as compute though their names look like communication: ns of all ranks, longest first."""
+    chosen = [table.is_compute for table in tables]
+    return dict(_time_by_word(tables, chosen, lambda name: label(name) if is_unknown_communication(name) else ""))
+
+
+def note_communication(tables: Sequence[KernelTable]) -> list[str]:
+    """Which communication is not NCCL's, and what may be communication and was not counted as such."""
+    notes = []
+    if libraries := _time_by_word(tables, [table.is_communication for table in tables], _library_without_tuner):
+        total = sum(int(table.duration[table.is_communication].sum()) for table in tables)
+        named = ", ".join(f"{library} ({format_percent(ns / total, 0)})" for library, ns in libraries)
+        notes.append(f"communication that is not by NCCL's kernels, so NCCL asks no tuner about it: {named}.")
+    if resembling := resembling_kernels(tables):
+        total = sum(int(table.duration[table.is_compute].sum()) for table in tables)
+        named = ", ".join(list(resembling)[:_NAMED]) + (" …" if len(resembling) > _NAMED else "")
+        share = format_percent(sum(resembling.values()) / total)
+        notes.append(
+            f"kernels that look like communication but are of no library known here count as compute: {named} "
+            f"({share} of compute time)."
+        )
+    return notes
+
+
+def _library_without_tuner(name: str) -> str:
+    found = communication_of(name)
+    return found.library if found is not None and is_foreign(name) else ""
+
+
+def _time_by_word(
+    tables: Sequence[KernelTable], chosen: Sequence[NDArray[np.bool_]], word_of: Callable[[str], str]
+) -> list[tuple[str, int]]:
+    """Time of the ``chosen`` kernels of each table by the word for their name (left out if empty), longest first;
+    ns."""
+    found: Counter[str] = Counter()
+    for table, rows in zip(tables, chosen, strict=True):
+        times = np.bincount(table.name[rows], table.duration[rows], len(table.names))
+        for name, time in zip(table.names, times.tolist(), strict=True):
+            found[word_of(name)] += int(time)
+    return [(word, time) for word, time in found.most_common() if word and time]
+
+
 def note_limits(
     ranks: Sequence[RankTimeline], overheads: Sequence[ContentionOverhead], merged: CombinedRanks
 ) -> list[str]:
     faulty = [rank.table for rank in ranks if rank.table.faults.dropped]
     notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
-    notes += _note_unknown_communication(ranks)
     if not all(rank.steps.periodic for rank in ranks):
         notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
     notes += _note_steps(ranks[0].steps)
@@ -121,25 +163,6 @@ def note_limits(
             "shows how long they take alone."
         )
     return notes
-
-
-def _note_unknown_communication(ranks: Sequence[RankTimeline]) -> list[str]:
-    """Kernels that count as compute, and may be communication by their names."""
-    spent: dict[str, int] = {}
-    for rank in ranks:
-        unknown = [index for index, name in enumerate(rank.table.names) if is_unknown_communication(name)]
-        for index in unknown:
-            spent[rank.table.names[index]] = spent.get(rank.table.names[index], 0) + int(
-                rank.table.duration[rank.table.name == index].sum()
-            )
-    if not spent:
-        return []
-    named = ", ".join(label(name) for name in sorted(spent, key=lambda name: -spent[name])[:_NAMED])
-    total = format_time(sum(spent.values()) / len(ranks))
-    return [
-        f"{total} a rank are in kernels that look like communication and that Lagom does not know, so they count as "
-        f"compute: {named}."
-    ]
 
 
 def _note_steps(steps: Steps) -> list[str]:
