@@ -36,6 +36,8 @@ _NO_STEP_WORD = re.compile(r"optim|sched|micro|warm_?up|ProfilerStep", re.IGNORE
 _DIGITS = re.compile(r"\d+")
 #: Kernels count by their launches if the launches of at least this share of them were recorded.
 _LINKED_FROM = 0.5
+#: Later times are damage: ns since 1970, two of which still add up in 64 bits.
+_LATEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +80,50 @@ def read_host_events(events: Iterable[Any], base: int, launch_categories: Sequen
     over."""
     found = HostEvents()
     named: dict[tuple[str, str], list[Range]] = defaultdict(list)
-    for event in events:
-        if not isinstance(event, dict) or event.get("ph") != "X" or not isinstance(event.get("cat"), str):
-            continue
-        try:
-            begin = base + round(float(event["ts"]) * 1000)
-            end = begin + round(float(event.get("dur", 0)) * 1000)
-            if event["cat"] in launch_categories:
-                correlation = int(event["args"]["correlation"])
-                found.launches.setdefault(str(event.get("pid")), {})[correlation] = begin
-            elif drawn := _DRAWN.get(event["cat"]):
-                if (marked := drawn.match(event["name"])) is not None:
-                    found.drawn.setdefault(marked[1], []).append(Range(int(marked[2]), begin, end))
-            elif name := _name_of_step(event):
-                named[name, str(event.get("pid"))].append(Range(_number(event["name"]), begin, end))
-        except (KeyError, TypeError, ValueError, OverflowError):
-            continue
-    for (name, process), ranges in named.items():
-        source, steps = _steps_by(name, sorted(ranges, key=lambda one: one.begin))
+    launches = []
+    for event in filter(_has_name, events):
+        category, name = event["cat"], event["name"]
+        if category in launch_categories:
+            launches.append(event)
+        elif drawn := _DRAWN.get(category):
+            if (marked := drawn.match(name)) and (span := _span(event, base)):
+                found.drawn.setdefault(marked[1], []).append(Range(int(marked[2]), *span))
+        elif (step := _name_of_step(name, category)) and (span := _span(event, base)):
+            named[step, str(event.get("pid"))].append(Range(_number(name), *span))
+    for (step, process), ranges in named.items():
+        source, steps = _steps_by(step, sorted(ranges, key=lambda one: one.begin))
         of_source = found.ranges.setdefault(source, {})
         if _time(steps) > _time(of_source.get(process, [])):
             of_source[process] = steps
+    if named:
+        found.launches = _read_launches(launches, base)
     return found
+
+
+def _has_name(event: Any) -> bool:
+    """Whether it is a range with a name and a category."""
+    is_range = isinstance(event, dict) and event.get("ph") == "X"
+    return is_range and isinstance(event.get("cat"), str) and isinstance(event.get("name"), str)
+
+
+def _read_launches(events: list[dict[str, Any]], base: int) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for event in events:
+        args = event.get("args")
+        correlation = args.get("correlation") if isinstance(args, dict) else None
+        if isinstance(correlation, int) and (span := _span(event, base)):
+            found.setdefault(str(event.get("pid")), {})[correlation] = span[0]
+    return found
+
+
+def _span(event: dict[str, Any], base: int) -> tuple[int, int] | None:
+    """Begin and end, ns; None where they are no times."""
+    try:
+        begin = base + round(float(event["ts"]) * 1000)
+        end = begin + round(float(event.get("dur", 0)) * 1000)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return (begin, end) if max(abs(begin), abs(end)) <= _LATEST else None
 
 
 def _number(name: str) -> int:
@@ -107,13 +131,12 @@ def _number(name: str) -> int:
     return int(profiler[2]) if profiler else 0
 
 
-def _name_of_step(event: dict[str, Any]) -> str:
+def _name_of_step(name: str, category: str) -> str:
     """The name by which an event marks a step, without its number; empty if it does not."""
-    name, category = event["name"], event["cat"]
     if _PROFILER_STEP.match(name):
         return PROFILER_STEP
     if name.startswith(OPTIMIZER_STEP):
-        return str(name)
+        return name
     is_range = category in _RANGE_CATEGORIES and _STEP_WORD.search(name) and not _NO_STEP_WORD.search(name)
     return _DIGITS.sub("#", name) if is_range else ""
 
