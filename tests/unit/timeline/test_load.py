@@ -128,7 +128,7 @@ def test_clean_counts_every_fault_and_keeps_what_can_be_kept() -> None:
         ("cut.json", b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "ge', "not complete JSON"),
         ("number.json", b'{"traceEvents": [{"ph": "X", "ts": 12.', "not complete JSON"),
         ("t.tar", b"t.json".ljust(257, b"\0") + b"ustar\0", "a tar archive; unpack it"),
-        ("t.tar.gz", gzip.compress(b"t.json".ljust(257, b"\0") + b"ustar\0"), "a tar archive; unpack it"),
+        ("t.tar.gz", gzip.compress(b"t.json".ljust(257, b"\0") + b"ustar\0", mtime=0), "a tar archive; unpack it"),
         ("t.json.zst", b"\x28\xb5\x2f\xfd\0", "compressed by zstd"),
         ("t.sqlite", b"SQLite format 3\0", "an SQLite database"),
         ("cut.zip", b"PK\x03\x04\x14\0", "a damaged zip archive"),
