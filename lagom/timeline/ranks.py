@@ -67,13 +67,15 @@ class StepTimes:
 class CombinedRanks:
     """All ranks' steps as one: ``samples`` one a step; ``x`` steps x communication kernels of the first rank, minima
     over ranks; ``wait_ns`` for each rank what it waits in communication a step (median; NaN for one that runs other
-    collectives); ``straggler`` a rank or None."""
+    collectives); ``straggler`` a rank or None; ``shifted``: by how many steps the ranks' recordings begin apart where
+    only their clocks say so."""
 
     samples: tuple[StepTimes, ...]
     x: Floats
     wait_ns: tuple[float, ...]
     straggler: int | None
     aligned_by: str
+    shifted: int = 0
 
     @property
     def alike(self) -> bool:
@@ -144,7 +146,13 @@ def combine_ranks(ranks: Sequence[RankTimeline]) -> CombinedRanks:
     )
     straggler = _straggler(wait, float(np.median(z_max))) if z.size else None
     named = None if straggler is None else ranks[straggler].table.rank
-    return CombinedRanks(samples, least, tuple(wait.tolist()), named, how)
+    return CombinedRanks(samples, least, tuple(wait.tolist()), named, how, _shift(rows) if how == "time" else 0)
+
+
+def _shift(rows: Sequence[NDArray[np.int64]]) -> int:
+    """By how many steps the ranks' first matched ones lie apart."""
+    first = [int(mine[0]) for mine in rows if mine.size]
+    return max(first, default=0) - min(first, default=0)
 
 
 def _in_order_of(base: RankTimeline, rank: RankTimeline, rows: NDArray[np.int64]) -> Floats:

@@ -153,6 +153,12 @@ def note_limits(
         notes.append("the ranks do not run the same collectives; sites and patterns are those of the rank shown.")
     if merged.aligned_by == "order":
         notes.append("the ranks' clocks do not agree, so their steps were matched by order.")
+    if merged.shifted:
+        notes.append(
+            f"by their clocks the ranks' recordings begin up to {merged.shifted} steps apart, and their steps were "
+            "matched so; if the clocks are wrong, so are X over ranks and waits. Call prof.step() in each iteration: "
+            "its numbers match steps without clocks."
+        )
     if merged.straggler is not None:
         notes.append(f"rank {merged.straggler} arrives last at most collectives: the others wait for it.")
     unmatched = max(one.unmatched for one in overheads)

@@ -109,6 +109,15 @@ def test_clocks_that_do_not_agree_are_said() -> None:
     assert any("clocks do not agree" in note for note in found.notes)
 
 
+def test_clocks_that_may_differ_by_whole_steps_are_said() -> None:
+    """A clock that is wrong by 1.2 steps looks like a recording that began a step later."""
+    step = int(np.diff(find_steps(training(8)).begin)[0])
+    for shift, expected in ((0, False), (step * 3 // 10, False), (step * 12 // 10, True), (-step * 32 // 10, True)):
+        found = profile([training(8, rank=0, start=10 * step), training(8, rank=1, start=10 * step + shift)])
+        assert found.combined.aligned_by == "time"
+        assert any("steps apart" in note for note in found.notes) == expected
+
+
 def test_ranks_whose_streams_start_in_another_order_are_still_compared() -> None:
     """Gather and reduce-scatter on two streams; which one starts first differs between the ranks."""
     reduce = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"
