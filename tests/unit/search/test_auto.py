@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -146,3 +147,33 @@ def test_what_a_strategy_explained_last_is_kept_for_its_move_where_another_goes_
     LandscapeDriver(flat(2, ceiling=4)).drive(session)
     said = [move.reason for move in session.moves if move.purpose == "trial" and "looked at it" in move.reason]
     assert len(said) == 2
+
+
+def test_without_the_time_of_compute_it_is_not_known_that_nothing_can_be_gained() -> None:
+    measurements = Measurements(STOCK)
+    measurements.set_baseline(((Sample(1e8, 2e7), Sample(1e8, 2e7)),) * 4)
+    measurements.add(GOOD, STOCK, ((Sample(1e8, 2e7), Sample(1.03e8, 2e7)),) * 4)
+    assert not _nothing_to_gain(measurements, Answer(STOCK, ""))
+
+
+def auto_of(measurements: Measurements, sites: int = 2) -> list[str]:
+    """The phases of what is proposed after the first part found nothing."""
+    problem = flat(sites, ceiling=4).problem()
+    auto = Auto(problem, model=FittedModel)
+
+    def together(*_: object) -> Moves:
+        return Answer(auto.space.stock, "nothing")
+        yield
+
+    auto.follow = together  # type: ignore[method-assign]
+    moves = auto.moves(measurements)
+    found = []
+    with contextlib.suppress(StopIteration):
+        found.append(next(moves).why)
+    return found
+
+
+def test_the_third_part_is_left_out_where_nothing_can_be_gained_and_only_there() -> None:
+    assert auto_of(measured(1.01, 0.003)) == []
+    (begun,) = auto_of(measured(1.01, 0.003, y=4.5e7))
+    assert begun.startswith("designed window: half the channels at")

@@ -27,7 +27,8 @@ from lagom.search import TuningSession, make_strategy
 from lagom.search.base import WORSE, Comparison, Expectation
 from lagom.search.landscape import LandscapeDriver, flat
 from lagom.search.measurements import Measurements
-from lagom.search.strategies.guided import Guided
+from lagom.search.space import Space
+from lagom.search.strategies.guided import Guided, halve_channels
 
 
 @dataclass(frozen=True)
@@ -172,3 +173,65 @@ def test_all_channels_have_a_window_where_nccl_built_more_than_it_uses() -> None
     design = Guided(problem, model=FakeModel(Expected(1.0, 0.1, 0.0)))._design()
     assert design[-1] == Assignment((CommConfig(channels=32),))
     assert len(design) == 4
+
+
+class RankedModel(FakeModel):
+    """Hopes for every config; its optimum is two channels. ``asked``: what it was asked to compare."""
+
+    def __init__(self) -> None:
+        super().__init__(Expected(ratio=0.98, sigma=0.02, hope=0.05))
+        self.asked: list[Assignment] = []
+
+    def optimum(self, start: Assignment) -> Assignment:
+        return Assignment((CommConfig(channels=2),))
+
+    def compare(self, candidates: Sequence[Assignment], base: Assignment) -> list[Expectation]:
+        self.asked += candidates
+        return super().compare(candidates, base)
+
+
+@pytest.mark.parametrize(("found", "least"), [(0.99, 6), (1.5, 16)])
+def test_the_model_is_asked_for_nothing_beyond_a_known_loss_and_no_further_than_a_halving(
+    found: float, least: int
+) -> None:
+    """Of 24 channels 12 were measured: six at the least, however much its optimum promises; none as few as 12 where
+    these were half as slow again."""
+    problem = Problem((Site(0, Function.ALL_GATHER, 1 << 26),), (RING_OF_24,), 24, Knobs(chunk=False))
+    model = RankedModel()
+    guided = Guided(problem, model=model)
+    measurements = Measurements(Assignment.stock(1))
+    measurements.set_baseline([(Sample(STOCK_NS), Sample(STOCK_NS))] * 4)
+    twelve = Assignment((CommConfig(channels=12),))
+    measurements.add(twelve, measurements.stock, pairs_around(found))
+    guided._refit(measurements)
+    assert guided._most_promising(measurements, twelve) is not None
+    assert min(each[0].channels or 24 for each in model.asked) == least
+
+
+def test_the_two_best_are_measured_once_more_before_the_answer() -> None:
+    landscape = flat()
+    problem = landscape.problem()
+    for decide in (True, False):
+        strategy = Guided(problem, model=FakeModel(Expected(1.0, 0.01, 0.0)), decide=decide)
+        measurements = Measurements(Assignment.stock(len(problem.sites)))
+        measurements.set_baseline([(Sample(STOCK_NS), Sample(STOCK_NS))] * 4)
+        first, second = (Assignment((CommConfig(channels=n),) * len(problem.sites)) for n in (8, 6))
+        measurements.add(first, measurements.stock, pairs_around(0.95))
+        measurements.add(second, measurements.stock, pairs_around(0.96))
+        deciding = strategy._decide(measurements, "it is a test")
+        if decide:
+            proposal = next(deciding)
+            assert (proposal.candidate, proposal.against) == (second, first)
+        else:
+            with pytest.raises(StopIteration):
+                next(deciding)
+
+
+@pytest.mark.parametrize("own", [24, 4, 3, 2])
+def test_a_halving_of_channels_stops_at_the_floor(own: int) -> None:
+    problem = Problem((Site(0, Function.ALL_GATHER, 1 << 26),), (replace(RING_OF_24, channels=own),), 24, Knobs())
+    space = Space(problem)
+    assignment = space.stock
+    for _ in range(9):
+        assignment = halve_channels(space, assignment, [0])
+    assert space.magnitude(assignment, 0, "channels") == space.magnitude(space.floor(space.stock), 0, "channels")
