@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -73,6 +74,12 @@ def own_file(path: Path) -> os.stat_result | None:
     except OSError:
         return None
     return status if ours else None
+
+
+def newest_own(paths: Iterable[Path]) -> list[Path]:
+    """Those of ``paths`` that are an :func:`own_file`, newest first; of files as old as each other, as they came."""
+    ours = {path: status.st_mtime for path in paths if (status := own_file(path)) is not None}
+    return sorted(ours, key=lambda path: ours[path], reverse=True)
 
 
 def open_regular(path: Path) -> BinaryIO:

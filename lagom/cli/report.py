@@ -16,7 +16,7 @@ from lagom.cli import complete
 from lagom.cli.common import console
 from lagom.cli.measured_job import show_tuned
 from lagom.errors import UsageError
-from lagom.files import check_named, open_regular, own_file, write_named
+from lagom.files import check_named, newest_own, open_regular, write_named
 
 if TYPE_CHECKING:
     from lagom.bench.store import BenchRecord, TuneRecord
@@ -107,13 +107,13 @@ def report(
 
 def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]] | None:
     """Of what is no log: what it is, and the function that reports on it (as JSON, everything) with an exit code."""
-    from lagom.bench.store import FILE, read_record
-
     what = _newest_results() if what is None else what
     if what is None:
         return None
     if is_config(what):
         return "is a saved config", partial(_report_config, what)
+    from lagom.bench.store import FILE, read_record
+
     record = read_record(what / FILE) if (what / FILE).is_file() else None
     if record is None or record.tune is None:
         return None
@@ -125,10 +125,8 @@ def _newest_results() -> Path | None:
     from lagom.bench.store import FILE
     from lagom.journal import find_own_logs
 
-    changed = {file: status.st_mtime for file in Path().glob(f"lagom-*/{FILE}") if (status := own_file(file))}
-    newest = max(changed, key=lambda file: changed[file], default=None)
-    logs = find_own_logs(Path())
-    return newest.parent if newest and (not logs or changed[newest] >= logs[0].stat().st_mtime) else None
+    found = newest_own([*Path().glob(f"lagom-*/{FILE}"), *find_own_logs(Path())])
+    return found[0].parent if found and found[0].name == FILE else None
 
 
 def _report_config(file: Path, as_json: bool, everything: bool) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lagom.errors import JournalError
-from lagom.files import open_regular, own_file
+from lagom.files import newest_own, open_regular
 from lagom.journal.schema import EVENT, SCHEMA, Base
 from lagom.journal.writer import LOG_NAME
 from lagom.records import printable
@@ -182,9 +182,7 @@ def find_own_logs(here: Path, folders: str = "lagom-*") -> list[Path]:
     """The logs in folders below ``here``, and one folder deeper those of a job's nodes, newest first: regular files
     that nobody but this user could have written. Links to nothing, FIFOs and logs of other users are passed over, as is
     what goes away meanwhile."""
-    logs = [*here.glob(f"{folders}/{LOG_NAME}"), *here.glob(f"{folders}/{NODE_FOLDER}*/{LOG_NAME}")]
-    ours = {log: status.st_mtime for log in logs if (status := own_file(log)) is not None}
-    return sorted(ours, key=lambda log: ours[log], reverse=True)
+    return newest_own([*here.glob(f"{folders}/{LOG_NAME}"), *here.glob(f"{folders}/{NODE_FOLDER}*/{LOG_NAME}")])
 
 
 def _newest_log(here: Path) -> Path:
