@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lagom.errors import LagomError
 from lagom.start.variable_table import VARIABLES
@@ -43,6 +44,17 @@ def select_known(environ: Mapping[str, str]) -> dict[str, str]:
 def fits(value: str) -> bool:
     """Whether a saved config can hold that value."""
     return 0 < len(value) <= MAX_VALUE and value.isascii() and value.isprintable() and '"' not in value
+
+
+def check_start_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings, or lists of values, that came from elsewhere and are to be set for a job; raises ``ValueError`` where
+    a saved config could not ask for them."""
+    for name, value in settings.items():
+        if name not in KNOWN:
+            raise ValueError(f"{name} is no start setting of NCCL that lagom knows")
+        if not all(map(fits, [value] if isinstance(value, str) else value)):
+            raise ValueError(f"{name} has a value that no saved config can have")
+    return settings
 
 
 def read_process_environment(pid: int) -> dict[str, str]:

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the launchers of all nodes find each other before any rank is started: all of them agree, or none goes on.
+
+A *session* is one enrolment and what follows it, with keys of its own: ``<number>/seat/<i>``. A launcher takes the
+first free seat; seat 0 coordinates. Once the last seat is taken, or its time is up, whoever sees it writes
+``<number>/begin``, once for all. A session that has ended, or whose launchers are all silent, is passed over: the same
+command started again in the same folder gets the next number, and reads nothing of the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from lagom.errors import LagomError
+from lagom.nodes.exchange import Beat, Begin, Exchange, ExchangeError, Mark, NodeFacts, Place, SessionEnd
+from lagom.nodes.heartbeat import Heartbeat, Life, Silence
+from lagom.version import __version__
+
+WAIT_SECONDS = 300.0
+LOOK_SECONDS = 0.05
+#: An earlier session whose launchers do not beat for so many beats is over.
+STALE_BEATS = 6.0
+MOST_SESSIONS = 100_000
+#: The host of a store waits so long until all have read how the session ended.
+LEAVE_SECONDS = 10.0
+MOST_NAMED = 4
+#: Variables that may differ between the nodes of one job: names of the node, of its interfaces and of its files.
+OF_A_NODE = frozenset({
+    "NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_OOB_NET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE",
+    "NCCL_CONF_FILE", "CUDA_VISIBLE_DEVICES",
+})  # fmt: skip
+#: What is compared, in the words of a sentence; of digests nobody wants to see the value.
+COMPARED = {
+    "command": "the command", "config": "the saved config", "lagom": "the release of lagom",
+    "plugin": "the build of the plugin", "nccl": "NCCL's version", "gpu": "the GPU",
+}  # fmt: skip
+DIGESTS = ("command", "config", "plugin")
+
+
+class NotEnrolled(LagomError):
+    """The nodes do not agree, or are not all there: nothing was started. ``why`` as in :class:`Begin`, or ``full``;
+    ``nodes``: those that are there."""
+
+    def __init__(self, text: str, why: str, nodes: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.why, self.nodes = why, tuple(nodes)
+
+
+def facts_of(
+    words: Sequence[str], variables: Mapping[str, str], *, plugin: str, nccl: int, gpu: str, config: bytes = b""
+) -> NodeFacts:
+    """What is compared. ``words``: of the command, those that stay (``launchers.words_that_stay``); ``variables``: that
+    make another job of it (``env_fingerprint``), or those that a start would set; ``plugin``: the GNU build id of the
+    tuner plugin in hex; ``nccl``: version code; ``gpu``: its name; ``config``: the saved config."""
+    shared = {name: value for name, value in sorted(variables.items()) if name not in OF_A_NODE}
+    return NodeFacts(
+        command=_digest(json.dumps(list(words)).encode()),
+        config=_digest(config) if config else "",
+        lagom=__version__,
+        plugin=plugin,
+        nccl=nccl,
+        gpu="".join(one for one in gpu if one.isprintable())[:100],
+        variables={name: _digest(value.encode(errors="replace"))[:16] for name, value in shared.items()},
+    )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """What this node is called: by what NCCL tells machines apart by."""
+    name = environ.get("NCCL_HOSTID", "") or socket.gethostname()
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:56].strip(".-_") or "node"
+
+
+def differences(one: Place, other: Place, names: tuple[str, str]) -> list[str]:
+    """A clause for each fact that is not the same."""
+    mine, theirs, (a, b) = one.facts, other.facts, names
+    found = [
+        what if name in DIGESTS else f"{what} ({here or 'not known'} on {a}, {there or 'not known'} on {b})"
+        for name, what in COMPARED.items()
+        if (here := getattr(mine, name)) != (there := getattr(theirs, name))
+    ]
+    variables = {*mine.variables, *theirs.variables}
+    return found + sorted(name for name in variables if mine.variables.get(name) != theirs.variables.get(name))
+
+
+@dataclass
+class Session:
+    """Launchers that have agreed. ``nodes``: their names by seat; ``key(...)``: a key of this session. Leaving it as a
+    context without :meth:`finish` tells the others that this node was interrupted."""
+
+    exchange: Exchange
+    space: str
+    seat: int
+    token: str
+    nodes: tuple[str, ...]
+    heartbeat: Heartbeat
+    life: Life = field(default_factory=Life)
+
+    @property
+    def node(self) -> str:
+        """This one's name."""
+        return self.nodes[self.seat]
+
+    @property
+    def is_coordinator(self) -> bool:
+        """Whether this launcher says what is run."""
+        return self.seat == 0
+
+    def key(self, *parts: str | int) -> str:
+        """Of a record of this session."""
+        return "/".join((self.space, *map(str, parts)))
+
+    def end(self, end: SessionEnd) -> SessionEnd:
+        """SessionEnd the session for all; returns how it has ended."""
+        return self.exchange.put_once(self.key("end"), end)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(ExchangeError):
+            self.end(SessionEnd(kind="interrupted", by=self.seat, of=self.seat))
+            patience = min(LEAVE_SECONDS, self.life.silent)
+            _leave(self.exchange, self.space, self.seat, self.token, len(self.nodes), patience)
+        self.heartbeat.close()
+        self.exchange.close()
+
+
+def _leave(exchange: Exchange, space: str, seat: int, token: str, count: int, patience: float) -> None:
+    """Say that the end was read. Whoever hosts the store waits until all have, ``patience`` seconds."""
+    exchange.put_once(f"{space}/left/{seat}", Mark(token=token))
+    until, left = time.monotonic() + patience, set(range(count)) - {seat} if exchange.is_host else set()
+    while left and time.monotonic() < until:
+        left = {one for one in left if exchange.get(f"{space}/left/{one}", Mark) is None}
+        time.sleep(LOOK_SECONDS)
+
+
+def enrol(
+    exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float = WAIT_SECONDS, life: Life | None = None
+) -> Session:
+    """Wait until the launchers of ``count`` nodes are there and have the same facts, ``wait`` seconds at most.
+
+    ``node``: this one's name (:func:`node_name`); of several that have one name the later ones get a number. Raises
+    :class:`NotEnrolled`, on all of them, where not all agree; :class:`ExchangeError` where the exchange does not
+    answer: then nobody knows, and nothing may be started.
+    """
+    return Enrolment(exchange, count, node, facts, wait, life or Life()).run()
+
+
+class Enrolment:
+    """One launcher on its way into a session. ``has_voted``: whether others may have counted it, so that all may have
+    agreed without its knowing."""
+
+    def __init__(self, exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float, life: Life) -> None:
+        self.exchange, self.count, self.life, self.wait = exchange, count, life, wait
+        self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts)
+        self.until = time.monotonic() + wait
+        self.has_voted = False
+
+    def run(self) -> Session:
+        """As :func:`enrol`."""
+        for number in range(self._first(), MOST_SESSIONS):
+            if (session := self._try(str(number))) is not None:
+                return session
+        raise ExchangeError(f"{self.exchange.name} holds too many sessions; use an empty folder with --out.")
+
+    def _first(self) -> int:
+        """The newest session that somebody has begun: numbers are taken one after the other."""
+        low, step = 0, 1
+        while self._is_taken(low + step):
+            low, step = low + step, 2 * step
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._is_taken(middle) else (low, middle)
+        return max(low, 1)
+
+    def _is_taken(self, number: int) -> bool:
+        return self.exchange.get(f"{number}/seat/0", Place) is not None
+
+    def _try(self, space: str) -> Session | None:
+        """A session that is ours, or None where the next number is to be tried."""
+        if self._is_taken(int(space)) and self._is_over(space):
+            return None
+        if (seat := self._take_seat(space)) is None:
+            self._look_who_has_it(space)
+            return None
+        heartbeat = Heartbeat(self.exchange, space, seat, (), self.life)
+        try:
+            begin = self._begin(space, heartbeat)
+            places = self._places(space)
+            names = _unique([place.node for place in places])
+            if begin.agreed:
+                heartbeat.watch(range(1, self.count) if seat == 0 else (0,))
+                return Session(self.exchange, space, seat, self.place.token, names, heartbeat, self.life)
+        except BaseException:
+            heartbeat.close()
+            raise
+        heartbeat.close()
+        self.has_voted = False  # it is decided, and not for what was voted
+        if begin.why == "closed":
+            return None
+        _leave(self.exchange, space, seat, self.place.token, len(places), min(LEAVE_SECONDS, self.life.silent))
+        raise self._refusal(begin, places, names)
+
+    def _is_over(self, space: str) -> bool:
+        """Whether a session that was there before us has ended, or has no launcher that lives. One that nobody has
+        begun and nobody waits in is closed: its seats belong to launchers that are dead."""
+        if self.exchange.get(f"{space}/end", SessionEnd) is not None:
+            return True
+        begin = self.exchange.get(f"{space}/begin", Begin)
+        if begin is not None and not begin.agreed:
+            return True
+        if self._is_alive(space):
+            return False
+        return begin is not None or not self._put_begin(space, agreed=False, why="closed").agreed
+
+    def _is_alive(self, space: str, seat: int = 0) -> bool:
+        """Whether a launcher's counter moves while we look."""
+        key, silence = f"{space}/beat/{seat}", Silence(STALE_BEATS * self.life.beat)
+        first = beat = self.exchange.get(key, Beat)
+        while beat == first and not silence.is_too_long(beat):
+            time.sleep(LOOK_SECONDS)
+            beat = self.exchange.get(key, Beat)
+        return beat != first
+
+    def _take_seat(self, space: str) -> int | None:
+        seat = 0
+        while seat < self.count:
+            key = f"{space}/seat/{seat}"
+            if seat == 0 and not self.exchange.may_coordinate:
+                if self.exchange.get(key, Place) is None:
+                    self._wait_for_host()
+                    continue
+                seat += 1
+                continue
+            if self.exchange.get(key, Place) is None:
+                self.has_voted = True
+                if self.exchange.put_once(key, self.place).token == self.place.token:
+                    return seat
+            seat += 1
+        self.has_voted = False
+        return None
+
+    def _wait_for_host(self) -> None:
+        if time.monotonic() > self.until:
+            raise NotEnrolled(
+                f"the launcher that hosts {self.exchange.name} has not enrolled after {self.wait:.0f} s; start "
+                "the same command on all nodes.", "late",
+            )  # fmt: skip
+        time.sleep(LOOK_SECONDS)
+
+    def _begin(self, space: str, heartbeat: Heartbeat) -> Begin:
+        key = f"{space}/begin"
+        while (begin := self.exchange.get(key, Begin)) is None:
+            places = self._places(space)
+            if any(differences(places[0], one, ("", "")) for one in places[1:]):
+                begin = self._put_begin(space, agreed=False, why="differs")
+            elif len(places) == self.count:
+                begin = self._put_begin(space, agreed=True, why="agreed")
+            elif time.monotonic() > self.until:
+                begin = self._put_begin(space, agreed=False, why="late")
+            elif heartbeat.is_alarmed() and heartbeat.lost:
+                raise ExchangeError(heartbeat.lost)
+            else:
+                time.sleep(LOOK_SECONDS)
+                continue
+            return begin
+        return begin
+
+    def _put_begin(self, space: str, *, agreed: bool, why: str) -> Begin:
+        return self.exchange.put_once(f"{space}/begin", Begin.model_validate({"agreed": agreed, "why": why}))
+
+    def _places(self, space: str) -> list[Place]:
+        """Those that are taken: seats are taken one after the other."""
+        return list(self._taken(space))
+
+    def _taken(self, space: str) -> Iterator[Place]:
+        for seat in range(self.count):
+            if (place := self.exchange.get(f"{space}/seat/{seat}", Place)) is None:
+                return
+            yield place
+
+    def _look_who_has_it(self, space: str) -> None:
+        """All seats are taken by launchers that live: refused; unless one of them was this node's, and is dead. Then
+        the others will see that too, and the session ends."""
+        places = self._places(space)
+        names = _unique([place.node for place in places])
+        mine = [seat for seat, place in enumerate(places) if place.node == self.place.node]
+        if not any(not self._is_alive(space, seat) for seat in mine):
+            raise NotEnrolled(
+                f"{self.count} of {self.count} nodes are enrolled already ({_named(names)}); give the number of nodes "
+                "with --nnodes, and start the command once on each.", "full", names,
+            )  # fmt: skip
+        while not self._is_over(space):
+            if time.monotonic() > self.until:
+                raise NotEnrolled(
+                    f"the other nodes still wait for an earlier launcher of {self.place.node}; end them, and start the "
+                    "same command on all nodes.", "full", names,
+                )  # fmt: skip
+            time.sleep(LOOK_SECONDS)
+
+    def _refusal(self, begin: Begin, places: Sequence[Place], names: Sequence[str]) -> NotEnrolled:
+        if begin.why == "late":
+            text = (
+                f"{len(places)} of {self.count} nodes after {self.wait:.0f} s: started on {_named(names)}; start "
+                "the same command on all nodes, with the same --out or --rdzv-endpoint."
+            )
+            return NotEnrolled(text, begin.why, names)
+        found = [
+            f"{', '.join(clauses[:MOST_NAMED])} of {names[0]} and {names[seat]}"
+            for seat, place in enumerate(places)
+            if (clauses := differences(places[0], place, (names[0], names[seat])))
+        ]
+        text = f"not the same on all nodes: {'; '.join(found[:MOST_NAMED])}; make that the same, and start again."
+        return NotEnrolled(text, begin.why, names)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Those that are there already get a number."""
+    found: list[str] = []
+    for name in names:
+        tries = (name if at == 1 else f"{name}-{at}" for at in range(1, len(names) + 2))
+        found.append(next(one for one in tries if one not in found))
+    return tuple(found)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

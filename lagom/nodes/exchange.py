@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What launchers of several nodes exchange: small records under fixed keys, most of them written once.
+
+Everything that is read is hostile input: it may come from another user's file or a foreign server. It is at most 64 kB,
+JSON, and a record of known fields; start settings are those of ``lagom/start``'s table. No record holds a path or a
+command that anything is done with.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from lagom.environment import check_start_settings
+from lagom.errors import LagomError
+
+MOST_BYTES = 1 << 16
+MOST_NODES = 4096
+KEY = re.compile(r"[a-z0-9]{1,40}(/[a-z0-9]{1,40}){0,4}")
+
+
+class ExchangeError(LagomError):
+    """The folder or store does not answer, or cannot be used: one sentence."""
+
+
+class BadRecord(ExchangeError):
+    """A key holds what no lagom has written."""
+
+
+def _is_printable(text: str) -> str:
+    """It is shown on a terminal."""
+    if not text.isprintable():
+        raise ValueError("it has characters that cannot be printed")
+    return text
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Line = Annotated[str, Field(max_length=400), AfterValidator(_is_printable)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")]
+Seat = Annotated[int, Field(ge=0, lt=MOST_NODES)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Settings = Annotated[dict[str, str], AfterValidator(check_start_settings)]
+
+
+class Exchanged(BaseModel):
+    """Base of everything that is exchanged: its fields and no others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class NodeFacts(Exchanged):
+    """What has to be the same on all nodes. ``command``: digest of the words that stay; ``config``: digest of the saved
+    config that a start would use; ``nccl``: version code, 0 = not known; ``variables``: digests of values, by name."""
+
+    command: Digest = ""
+    config: Digest = ""
+    lagom: Line = ""
+    plugin: Digest = ""
+    nccl: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    gpu: Line = ""
+    variables: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], Digest] = Field(
+        default_factory=dict, max_length=400
+    )
+
+
+class Place(Exchanged):
+    """Who has a seat. ``token``: of one launcher, random."""
+
+    token: Digest
+    node: Name
+    facts: NodeFacts
+
+
+class Begin(Exchanged):
+    """How an enrolment ended, once for all nodes: all agree, or none of them goes on with it."""
+
+    agreed: bool
+    why: Literal["agreed", "late", "differs", "closed"]
+
+
+class Beat(Exchanged):
+    """A launcher's counter of life."""
+
+    count: Annotated[int, Field(ge=0, lt=1 << 53)]
+
+
+class Go(Exchanged):
+    """A round: ``number`` is that of the process (``{trial}``), ``limit`` its seconds, 0 = none."""
+
+    settings: Settings
+    number: Annotated[int, Field(ge=1, lt=1 << 31)]
+    limit: Seconds = 0.0
+
+
+class Stop(Exchanged):
+    """Who ended a round first, and why: it had ``enough`` samples, its process came to its ``exit`` or its ``limit``,
+    its user has ``interrupted`` it, a node is ``gone``."""
+
+    by: Seat
+    why: Literal["enough", "exit", "limit", "interrupted", "gone"]
+
+
+class Done(Exchanged):
+    """What a node's process gave. ``ended``: by ``itself``, by ``us`` or by its ``limit``; ``value`` and ``samples`` in
+    ``unit`` (None: no number was read); ``ranks``: of the largest communicator, ``ranks_seen``: those on this node
+    whose settings were compared; ``unlike``: a sentence about ranks with other settings."""
+
+    exit: Annotated[int, Field(ge=-256, le=256)]
+    ended: Literal["itself", "us", "limit"]
+    seconds: Seconds = 0.0
+    value: Number | None = None
+    samples: list[Number] = Field(default_factory=list, max_length=2000)
+    unit: Annotated[Line, Field(max_length=40)] | None = None
+    ranks: Annotated[int, Field(ge=0, lt=1 << 24)] = 0
+    ranks_seen: Annotated[int, Field(ge=0, lt=1 << 24)] = 0
+    unlike: Line = ""
+    reason: Line = ""
+
+
+class SessionEnd(Exchanged):
+    """How a session ended, once for all nodes: ``finished`` with a ``verdict`` and the settings found, ``interrupted``
+    on a node, or because a node is ``gone``: ``by`` says so of ``of``."""
+
+    kind: Literal["finished", "interrupted", "gone"]
+    by: Seat
+    of: Seat
+    verdict: Annotated[Line, Field(max_length=40)] = ""
+    settings: Settings = Field(default_factory=dict)
+
+
+class Mark(Exchanged):
+    """That a node has come so far."""
+
+    token: Digest
+
+
+Record = TypeVar("Record", bound=Exchanged)
+
+
+class Exchange(ABC):
+    """Where records are kept for all nodes. Every method raises :class:`ExchangeError`."""
+
+    #: For the user: the folder, or the address.
+    name: str = ""
+    #: Whether this node may have seat 0: of a store that ends with the launcher that hosts it, only that one.
+    may_coordinate: bool = True
+    #: Whether others cannot reach what this launcher holds once it has ended.
+    is_host: bool = False
+
+    def put_once(self, key: str, record: Record) -> Record:
+        """Write it unless something is there already; returns what is in force for all nodes from now on."""
+        return self._read(key, type(record), self._put_once(_checked(key), _to_bytes(record)))
+
+    def put(self, key: str, record: Exchanged) -> None:
+        """Write it, or replace it. Of one key by one node."""
+        self._put(_checked(key), _to_bytes(record))
+
+    def get(self, key: str, kind: type[Record]) -> Record | None:
+        """What is there; None if nothing is yet."""
+        data = self._get(_checked(key))
+        return None if data is None else self._read(key, kind, data)
+
+    def close(self) -> None:  # noqa: B027
+        """SessionEnd what this node has open."""
+
+    def _read(self, key: str, kind: type[Record], data: bytes) -> Record:
+        try:
+            if len(data) > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES} bytes")
+            return kind.model_validate_json(data)
+        except (ValidationError, ValueError) as error:
+            first = error.errors()[0] if isinstance(error, ValidationError) else None
+            what = first["type"] if first else "too large"
+            raise BadRecord(
+                f"{key} of {self.name} is no record of this lagom ({what}); use an empty folder with --out, or another "
+                "port, and the same release of lagom on all nodes."
+            ) from None
+
+    @abstractmethod
+    def _put_once(self, key: str, data: bytes) -> bytes: ...
+
+    @abstractmethod
+    def _put(self, key: str, data: bytes) -> None: ...
+
+    @abstractmethod
+    def _get(self, key: str) -> bytes | None: ...
+
+
+def _checked(key: str) -> str:
+    if not KEY.fullmatch(key):
+        raise ValueError(f"{key!r} is no key")
+    return key
+
+
+def _to_bytes(record: Exchanged) -> bytes:
+    data = record.model_dump_json(exclude_defaults=True).encode()
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"a record of {len(data)} bytes")
+    return data

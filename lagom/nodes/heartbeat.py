@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who still answers. Each launcher writes a counter about once a second; who reads it judges by its own clock alone.
+
+A thread does both, and looks for the keys that end a round or all of them, so that nobody who asks waits for the folder
+or the store. The launcher with seat 0 watches all others, and they watch it: 2 N reads a second, not N².
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lagom.nodes.exchange import Beat, Exchange, ExchangeError, SessionEnd, Stop
+
+BEAT_SECONDS, SILENT_SECONDS = 1.0, 60.0
+LOOK_SECONDS = 0.1
+#: Of the limit so much of the time between two looks counts as silence: whoever was itself stopped accuses nobody.
+MOST_COUNTED = 0.25
+CLOSE_SECONDS = 2.0
+
+
+class Silence:
+    """How long something has not changed, by the looks of this process. ``limit``: seconds after which it is gone."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._last: object = self
+        self._looked = time.monotonic()
+        self._seconds = 0.0
+
+    def is_too_long(self, value: object) -> bool:
+        """One more look: whether ``value`` has been the same for longer than the limit."""
+        now = time.monotonic()
+        more = min(now - self._looked, MOST_COUNTED * self._limit)
+        self._seconds = 0.0 if value != self._last else self._seconds + more
+        self._last, self._looked = value, now
+        return self._seconds > self._limit
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How often a launcher shows that it lives, and after which silence it is gone; seconds."""
+
+    beat: float = BEAT_SECONDS
+    silent: float = SILENT_SECONDS
+
+
+class Heartbeat:
+    """The thread of one launcher in the key space ``space``. ``watched``: seats that it looks at."""
+
+    def __init__(self, exchange: Exchange, space: str, seat: int, watched: Iterable[int], life: Life) -> None:
+        self._exchange, self._space, self._seat, self._life = exchange, space, seat, life
+        self._answers, self._thread_works = Silence(life.silent), Silence(life.silent)
+        self.watch(watched)
+        self._looks, self._answered = 0, 0
+        self._is_over = threading.Event()
+        self._stop_key = ""
+        self.stop: Stop | None = None
+        self.end: SessionEnd | None = None
+        self.silent: int | None = None
+        self.lost = ""  # a sentence: the exchange itself does not answer
+        self._thread = threading.Thread(target=self._run, daemon=True, name="lagom-heartbeat")
+        self._thread.start()
+
+    def watch(self, seats: Iterable[int]) -> None:
+        """From now on look at these."""
+        self._watched = {one: Silence(self._life.silent) for one in seats}
+
+    def look_for_stop(self, key: str) -> None:
+        """From now on look for the end of this round; empty: of none."""
+        self.stop, self._stop_key = None, key
+
+    def is_alarmed(self) -> bool:
+        """Whether nothing more is to be started: the session has ended, or a node or the exchange is gone."""
+        if self._thread_works.is_too_long(self._looks):
+            self.lost = f"{self._exchange.name} has not answered for {self._life.silent:.0f} s"
+        return self.end is not None or self.silent is not None or bool(self.lost)
+
+    def close(self) -> None:
+        """SessionEnd the thread; one that hangs in a file system is left behind."""
+        self._is_over.set()
+        self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        count, beaten = 0, 0.0
+        while not self._is_over.wait(min(LOOK_SECONDS, self._life.beat)):
+            try:
+                self._look_for_ends()
+                if time.monotonic() - beaten >= self._life.beat:
+                    count, beaten = count + 1, time.monotonic()
+                    self._exchange.put(f"{self._space}/beat/{self._seat}", Beat(count=count))
+                    self._listen()
+                self._answered += 1
+            except ExchangeError as error:
+                if self._answers.is_too_long(self._answered):
+                    self.lost = f"{self._exchange.name} has not answered for {self._life.silent:.0f} s: {error}"
+            else:
+                self._answers.is_too_long(self._answered)
+            self._looks += 1
+
+    def _look_for_ends(self) -> None:
+        self.end = self.end or self._exchange.get(f"{self._space}/end", SessionEnd)
+        if (key := self._stop_key) and self.stop is None:
+            found = self._exchange.get(key, Stop)
+            if key == self._stop_key:
+                self.stop = found
+
+    def _listen(self) -> None:
+        for seat, silence in list(self._watched.items()):
+            beat = self._exchange.get(f"{self._space}/beat/{seat}", Beat)
+            if silence.is_too_long(beat and beat.count):
+                self.silent = seat

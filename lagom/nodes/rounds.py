@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of a job that runs on several nodes, one round after the other in lock-step.
+
+The coordinator writes ``go``: every node starts its process with the same settings. Whoever sees that it is enough
+writes ``stop``: every node ends its process, and writes ``done``. No round begins before all have. A node that dies,
+stops or stays silent ends the session on all of them; the same command then continues in a new one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lagom.errors import LagomError
+from lagom.nodes.enrolment import LOOK_SECONDS, Session
+from lagom.nodes.exchange import BadRecord, Done, ExchangeError, Go, Record, SessionEnd, Stop
+
+#: What every node runs: given settings, number, limit in seconds (None = none) and a function that says whether to end,
+#: to be asked about ten times a second. It returns when no process of the job is left.
+Start = Callable[[Mapping[str, str], int, float | None, Callable[[], bool]], Done]
+#: How a process ended, as a reason to end the round.
+WHY = {"itself": "exit", "us": "enough", "limit": "limit"}
+EXIT_CODE = 3
+Given = TypeVar("Given")
+
+
+class NodesEnded(LagomError):
+    """The session ended before its search did; the command ends with EXIT_CODE on every node. ``node``: because of
+    which, empty where it is the exchange."""
+
+    def __init__(self, text: str, node: str = "") -> None:
+        super().__init__(f"{text}; the same command on all nodes continues.")
+        self.node = node
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """What a round gave on all nodes. ``stopped_by`` saw first that it was enough, and ``why``; ``done``: by node;
+    ``value_node``: whose value counts, the coordinator's where it has one, empty where none has."""
+
+    stopped_by: str
+    why: str
+    done: Mapping[str, Done]
+    value_node: str = ""
+
+    @property
+    def value(self) -> Done | None:
+        """What the node with the value gave."""
+        return self.done.get(self.value_node)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Nodes whose process ended badly by itself."""
+        return tuple(node for node, one in self.done.items() if one.ended == "itself" and one.exit != 0)
+
+    @property
+    def ranks_seen(self) -> int:
+        """On all nodes, those whose settings were compared."""
+        return sum(one.ranks_seen for one in self.done.values())
+
+    @property
+    def unlike(self) -> tuple[str, ...]:
+        """Sentences about ranks that ran with other settings, with the node's name."""
+        return tuple(f"{node}: {one.unlike}" for node, one in self.done.items() if one.unlike)
+
+
+class Rounds:
+    """The rounds of a session; ``start`` runs this node's process."""
+
+    def __init__(self, session: Session, start: Start) -> None:
+        self._session, self._start, self._count = session, start, 0
+
+    def run(self, settings: Mapping[str, str], number: int, limit: float | None) -> RoundResult:
+        """A round on all nodes; the coordinator's. Raises :class:`NodesEnded` where it gave nothing that counts."""
+        self._check()
+        go = Go(settings=dict(settings), number=number, limit=limit or 0.0)
+        self._patiently(lambda: self._session.exchange.put_once(self._key("go"), go))
+        stop, _ = self._take_part(go)
+        done = dict(zip(self._session.nodes, self._all_done(), strict=True))
+        self._count += 1
+        value_node = next((name for name, one in done.items() if one.value is not None), "")
+        return RoundResult(self._session.nodes[stop.by], stop.why, done, value_node)
+
+    def finish(self, verdict: str = "", settings: Mapping[str, str] | None = None) -> None:
+        """The coordinator's last word: what was found is in force for all nodes. Raises :class:`NodesEnded` where the
+        session has ended otherwise meanwhile."""
+        seat = self._session.seat
+        wanted = SessionEnd(kind="finished", by=seat, of=seat, verdict=verdict, settings=dict(settings or {}))
+        end = self._patiently(lambda: self._session.end(wanted))
+        if end.kind != "finished":
+            raise self._ended(end)
+
+    def follow(self) -> Iterator[tuple[Go, Stop, Done]]:
+        """Take part in every round until the coordinator ends the session; yields each one that is over with what this
+        node's process gave. :attr:`verdict` is there afterwards."""
+        while (go := self._wait_for_go()) is not None:
+            stop, mine = self._take_part(go)
+            self._count += 1
+            yield go, stop, mine
+
+    @property
+    def verdict(self) -> SessionEnd | None:
+        """How the coordinator has ended the session; None before."""
+        return self._session.heartbeat.end
+
+    # -- one round
+
+    def _take_part(self, go: Go) -> tuple[Stop, Done]:
+        """Run this node's process; returns who ended the round, and what the process gave."""
+        session, heartbeat, key = self._session, self._session.heartbeat, self._key("stop")
+        heartbeat.look_for_stop(key)
+
+        def should_stop() -> bool:
+            return heartbeat.is_alarmed() or heartbeat.stop is not None
+
+        try:
+            mine = self._start(go.settings, go.number, go.limit or None, should_stop)
+        finally:
+            heartbeat.look_for_stop("")
+        self._check()
+        wanted = Stop.model_validate({"by": session.seat, "why": WHY[mine.ended]})
+        stop = self._patiently(lambda: session.exchange.put_once(key, wanted))
+        if stop.by >= len(session.nodes):
+            raise BadRecord(f"{key} of {session.exchange.name} names no node of the session; use an empty folder.")
+        self._patiently(lambda: session.exchange.put_once(self._key("done", session.seat), mine))
+        return stop, mine
+
+    def _all_done(self) -> Iterator[Done]:
+        """What each node's process gave, by seat; comes to its end when the last one has ended."""
+        for seat in range(len(self._session.nodes)):
+            yield self._wait_for(self._key("done", seat), Done)
+
+    def _wait_for_go(self) -> Go | None:
+        """The next round; None where the coordinator has ended the session."""
+        try:
+            return self._wait_for(self._key("go"), Go)
+        except NodesEnded:
+            if self.verdict is not None and self.verdict.kind == "finished":
+                return None
+            raise
+
+    def _wait_for(self, key: str, kind: type[Record]) -> Record:
+        while (found := self._patiently(lambda: self._session.exchange.get(key, kind))) is None:
+            self._check()
+            time.sleep(LOOK_SECONDS)
+        return found
+
+    def _patiently(self, what: Callable[[], Given]) -> Given:
+        """Again and again where the exchange does not answer, until that counts as its end."""
+        while True:
+            try:
+                return what()
+            except BadRecord:
+                raise
+            except ExchangeError:
+                self._check()
+                time.sleep(LOOK_SECONDS)
+
+    def _key(self, *parts: str | int) -> str:
+        return self._session.key("round", self._count, *parts)
+
+    # -- the end of all
+
+    def _check(self) -> None:
+        """Raise :class:`NodesEnded` where the session has ended, or a node or the exchange is gone: then it is ended
+        for all."""
+        session, heartbeat = self._session, self._session.heartbeat
+        if not heartbeat.is_alarmed():
+            return
+        if heartbeat.lost and heartbeat.end is None:
+            raise NodesEnded(heartbeat.lost.rstrip("."))
+        gone = heartbeat.silent if heartbeat.silent is not None else session.seat
+        raise self._ended(heartbeat.end or session.end(SessionEnd(kind="gone", by=session.seat, of=gone)))
+
+    def _ended(self, end: SessionEnd) -> NodesEnded:
+        names, seconds = self._session.nodes, self._session.life.silent
+        node = names[end.of] if end.of < len(names) else "another node"
+        if end.kind == "gone":
+            return NodesEnded(f"node {node} has not answered for {seconds:.0f} s", node)
+        what = "was interrupted" if end.kind == "interrupted" else "has ended the search"
+        return NodesEnded(f"node {node} {what}", node)

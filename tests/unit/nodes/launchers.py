@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launchers of several nodes as threads of this process, and what their nodes run: nothing but a result."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from lagom.nodes.enrolment import Session, enrol, facts_of
+from lagom.nodes.exchange import Done, Exchange, NodeFacts
+from lagom.nodes.folder_exchange import FolderExchange
+from lagom.nodes.heartbeat import Life
+
+Given = TypeVar("Given")
+#: Long enough that a busy machine makes nobody silent.
+LIFE = Life(beat=0.05, silent=120.0)
+FACTS = facts_of(["torchrun", "train.py"], {"NCCL_ALGO": "Ring"}, plugin="ab12", nccl=23007, gpu="H200")
+SETTINGS = {"NCCL_BUFFSIZE": "8388608"}
+
+
+class MemoryExchange(Exchange):
+    """Records of one process. ``answers``: whether it does."""
+
+    name = "memory"
+
+    def __init__(self, kept: dict[str, bytes] | None = None) -> None:
+        self.kept = {} if kept is None else kept
+
+    def _put_once(self, key: str, data: bytes) -> bytes:
+        return self.kept.setdefault(key, data)
+
+    def _put(self, key: str, data: bytes) -> None:
+        self.kept[key] = data
+
+    def _get(self, key: str) -> bytes | None:
+        return self.kept.get(key)
+
+
+def at_once(tasks: Sequence[Callable[[], Given]]) -> list[Future[Given]]:
+    """Each in a thread of its own; returns when all have ended."""
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return [pool.submit(task) for task in tasks]
+
+
+def join(
+    exchange: Exchange, name: str, count: int = 2, facts: NodeFacts = FACTS, wait: float = 120.0, life: Life = LIFE
+) -> Session:
+    return enrol(exchange, count, name, facts, wait, life)
+
+
+def pair(folder: Path) -> tuple[Session, Session]:
+    """Two launchers that have agreed, the coordinator first."""
+    one, two = at_once([lambda name=name: join(FolderExchange(folder), name) for name in "ab"])  # type: ignore[misc]
+    first, second = sorted((one.result(), two.result()), key=lambda session: session.seat)
+    return first, second
+
+
+class Processes:
+    """What a node runs: each process gives ``done``, at once or when it is asked to end."""
+
+    def __init__(self, done: Done, *, until_stopped: bool = False) -> None:
+        self.done, self.until_stopped = done, until_stopped
+        self.begun: list[tuple[dict[str, str], int, float | None]] = []
+        self.is_running = threading.Event()
+
+    def __call__(
+        self, settings: Mapping[str, str], number: int, limit: float | None, should_stop: Callable[[], bool]
+    ) -> Done:
+        self.begun.append((dict(settings), number, limit))
+        self.is_running.set()
+        while self.until_stopped and not should_stop():
+            time.sleep(0.005)
+        return self.done

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All launchers agree before anything is started, or none goes on; and no session reads what an earlier one wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lagom.nodes.enrolment import NotEnrolled, Session, enrol, facts_of, node_name
+from lagom.nodes.exchange import ExchangeError, NodeFacts
+from lagom.nodes.folder_exchange import FolderExchange
+from lagom.nodes.heartbeat import Life
+from tests.unit.nodes.launchers import FACTS, LIFE, MemoryExchange, at_once, join
+
+QUICK = Life(beat=0.01, silent=120.0)
+
+
+def facts(words: str = "torchrun train.py", variables: Mapping[str, str] | None = None, **other: object) -> NodeFacts:
+    given = {"plugin": "ab12", "nccl": 23007, "gpu": "H200", **other}
+    return facts_of(words.split(), variables or {"NCCL_ALGO": "Ring"}, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("a", "a", "a")])
+def test_nodes_that_come_at_once_agree_and_have_names_of_their_own(tmp_path: Path, names: tuple[str, ...]) -> None:
+    found = at_once([lambda name=name: join(FolderExchange(tmp_path / "x"), name, 3) for name in names])  # type: ignore[misc]
+    sessions = sorted((one.result() for one in found), key=lambda session: session.seat)
+    assert [session.seat for session in sessions] == [0, 1, 2]
+    assert len({session.nodes for session in sessions}) == 1
+    assert sorted(sessions[0].nodes) == (["a", "b", "c"] if names[0] != names[1] else ["a", "a-2", "a-3"])
+    assert [session.is_coordinator for session in sessions] == [True, False, False]
+    for session in sessions:
+        session.__exit__()
+
+
+def test_a_node_that_never_comes_is_told_by_those_that_wait(tmp_path: Path) -> None:
+    with pytest.raises(NotEnrolled, match=r"^1 of 2 nodes after 0 s: started on a; start the same command") as raised:
+        join(FolderExchange(tmp_path / "x"), "a", wait=0.0)
+    assert (raised.value.why, raised.value.nodes) == ("late", ("a",))
+    with pytest.raises(NotEnrolled, match="started on b"):  # and the next one has nothing to do with it
+        join(FolderExchange(tmp_path / "x"), "b", wait=0.0)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [(facts("torchrun other.py"), "the command"), (facts(nccl=22809), "NCCL's version"), (facts(gpu="H100"), "the GPU"),
+     (facts(plugin="cd"), "the build of the plugin"), (facts(config=b"x"), "the saved config"),
+     (facts(variables={"NCCL_ALGO": "Tree"}), "NCCL_ALGO"), (facts(variables={"NCCL_ALGO": "Ring", "NCCL_P2P_LEVEL": "5"}), "NCCL_P2P_LEVEL")],
+)  # fmt: skip
+def test_a_difference_is_named_by_both_and_ends_both(other: NodeFacts, named: str, tmp_path: Path) -> None:
+    ways = (("a", facts()), ("b", other))
+    found = at_once([lambda way=way: join(FolderExchange(tmp_path / "x"), way[0], facts=way[1]) for way in ways])  # type: ignore[misc]
+    for one in found:
+        with pytest.raises(NotEnrolled, match=rf"not the same on all nodes: {named}.* of [ab] and [ab]; ") as raised:
+            one.result()
+        assert raised.value.why == "differs"
+
+
+def test_what_belongs_to_a_node_is_not_compared() -> None:
+    for name in ("NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA"):
+        assert facts(variables={"NCCL_ALGO": "Ring", name: "a"}) == facts()
+    assert node_name({"NCCL_HOSTID": "node a/7"}) == "node-a-7"
+    assert node_name({})
+
+
+def test_more_nodes_than_were_named_are_refused(tmp_path: Path) -> None:
+    sessions = [one.result() for one in at_once([lambda n=n: join(FolderExchange(tmp_path / "x"), n) for n in "ab"])]  # type: ignore[misc]
+    for name in ("c", "a"):
+        with pytest.raises(NotEnrolled, match=r"2 of 2 nodes are enrolled already \([ab], [ab]\)") as raised:
+            join(FolderExchange(tmp_path / "x"), name)
+        assert raised.value.why == "full"
+    for session in sessions:
+        session.__exit__()
+
+
+def forget(session: Session) -> None:
+    """As if the launcher was killed: it says nothing more."""
+    session.heartbeat.close()
+
+
+@pytest.mark.parametrize("dead", ["both", "one, then the other saw it"])
+def test_the_same_command_continues_in_a_session_of_its_own(tmp_path: Path, dead: str) -> None:
+    def both() -> list[Session]:
+        tasks = [lambda n=n: join(FolderExchange(tmp_path / "x"), n, life=QUICK) for n in "ab"]  # type: ignore[misc]
+        return sorted((one.result() for one in at_once(tasks)), key=lambda session: session.seat)
+
+    first = both()
+    forget(first[0])
+    (forget if dead == "both" else Session.__exit__)(first[1])
+    second = both()
+    assert {session.space for session in first} == {"1"}
+    assert len({session.space for session in second}) == 1
+    assert second[0].space != "1"
+    for session in second:
+        session.__exit__()
+    third = both()
+    assert int(third[0].space) == int(second[0].space) + 1
+    for session in third:
+        session.__exit__()
+
+
+def test_a_launcher_that_was_killed_while_it_waited_is_not_counted(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    class DiesWhileItWaits(FolderExchange):
+        def _get(self, key: str) -> bytes | None:
+            if key == "1/begin":
+                raise Killed
+            return super()._get(key)
+
+    with pytest.raises(Killed):
+        join(DiesWhileItWaits(tmp_path / "x"), "a", life=QUICK)
+    found = at_once([lambda n=n: join(FolderExchange(tmp_path / "x"), n, life=QUICK) for n in "ab"])  # type: ignore[misc]
+    sessions = [one.result() for one in found]
+    assert {session.space for session in sessions} != {"1"}
+    assert len({session.space for session in sessions}) == 1
+    for session in sessions:
+        session.__exit__()
+
+
+def test_an_exchange_that_does_not_answer_is_no_agreement() -> None:
+    class Gone(MemoryExchange):
+        def _put_once(self, key: str, data: bytes) -> bytes:
+            raise ExchangeError("memory is gone")
+
+    with pytest.raises(ExchangeError, match="memory is gone"):
+        enrol(Gone(), 2, "a", FACTS, 1.0, LIFE)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds in lock-step: all nodes run the same, none begins before all have ended, and nobody waits for the dead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom.nodes.exchange import Done, SessionEnd
+from lagom.nodes.heartbeat import Heartbeat, Life, Silence
+from lagom.nodes.rounds import NodesEnded, RoundResult, Rounds
+from tests.unit.nodes.launchers import SETTINGS, MemoryExchange, Processes, at_once, pair
+from tests.waiting import wait_until
+
+VALUE = Done(exit=0, ended="us", value=3.5, samples=[3.5, 3.6, 3.4], unit="ms", ranks=4, ranks_seen=2)
+NOTHING = Done(exit=0, ended="us", ranks=4, ranks_seen=2)
+
+
+def test_all_nodes_run_the_same_rounds_and_learn_the_verdict(tmp_path: Path) -> None:
+    one, two = pair(tmp_path / "x")
+    here, there = Processes(NOTHING, until_stopped=True), Processes(VALUE)
+    rounds = [({}, 1, None), (SETTINGS, 2, 60.0), ({}, 3, None)]
+
+    def coordinate() -> list[RoundResult]:
+        with one:
+            running = Rounds(one, here)
+            found = [running.run(*each) for each in rounds]
+            running.finish("improved", SETTINGS)
+            return found
+
+    def follow() -> SessionEnd | None:
+        with two:
+            running = Rounds(two, there)
+            assert [(go.number, stop.why, mine) for go, stop, mine in running.follow()] == [
+                (number, "enough", VALUE) for number in (1, 2, 3)
+            ]
+            return running.verdict
+
+    coordinated, followed = at_once([coordinate, follow])  # type: ignore[list-item]
+    for result in coordinated.result():  # type: ignore[union-attr]
+        assert (result.value_node, result.value, result.stopped_by) == (two.node, VALUE, two.node)
+        assert (result.ranks_seen, result.failed, result.unlike) == (4, (), ())
+    end = followed.result()
+    assert (end.kind, end.verdict, end.settings) == ("finished", "improved", SETTINGS)  # type: ignore[union-attr]
+    assert here.begun == there.begun == rounds
+
+
+def test_a_process_that_fails_on_one_node_ends_the_round_on_all(tmp_path: Path) -> None:
+    one, two = pair(tmp_path / "x")
+    broken = Done(exit=1, ended="itself", unlike="rank 3 has NCCL_ALGO=Ring", reason="out of memory")
+
+    def coordinate() -> RoundResult:
+        with one:
+            running = Rounds(one, Processes(VALUE, until_stopped=True))
+            result = running.run({}, 1, None)
+            running.finish()
+            return result
+
+    def follow() -> None:
+        with two:
+            list(Rounds(two, Processes(broken)).follow())
+
+    result = at_once([coordinate, follow])[0].result()  # type: ignore[list-item]
+    assert (result.failed, result.why, result.stopped_by) == ((two.node,), "exit", two.node)  # type: ignore[union-attr]
+    assert result.unlike == (f"{two.node}: rank 3 has NCCL_ALGO=Ring",)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_an_interruption_on_one_node_ends_all(tmp_path: Path, interrupted: int) -> None:
+    sessions = pair(tmp_path / "x")
+    begun = [Processes(NOTHING, until_stopped=True) for _ in sessions]
+
+    def run(seat: int) -> None:
+        def interrupt(*given: object) -> Done:
+            begun[1 - seat].is_running.wait(120)
+            raise KeyboardInterrupt
+
+        with sessions[seat] as session:
+            running = Rounds(session, interrupt if seat == interrupted else begun[seat])
+            if session.is_coordinator:
+                running.run({}, 1, None)
+            else:
+                list(running.follow())
+
+    found = at_once([lambda: run(0), lambda: run(1)])
+    with pytest.raises(KeyboardInterrupt):
+        found[interrupted].result()
+    name = sessions[interrupted].node
+    with pytest.raises(NodesEnded, match=f"^node {name} was interrupted; the same command on all nodes continues"):
+        found[1 - interrupted].result()
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_silent_node_ends_the_round_of_the_other(tmp_path: Path, silent: int) -> None:
+    sessions = pair(tmp_path / "x")
+    other = sessions[1 - silent]
+    sessions[silent].heartbeat.close()
+    other.life = Life(0.02, 0.2)
+    other.heartbeat.close()
+    other.heartbeat = Heartbeat(other.exchange, other.space, other.seat, (silent,), other.life)
+    process = Processes(NOTHING, until_stopped=True)
+    with pytest.raises(NodesEnded, match=f"^node {sessions[silent].node} has not answered for 0 s") as raised, other:
+        running = Rounds(other, process)
+        running.run({}, 1, None) if silent == 1 else list(running.follow())
+    assert raised.value.node == sessions[silent].node
+    assert other.exchange.get(other.key("end"), SessionEnd) == SessionEnd(kind="gone", by=1 - silent, of=silent)
+    with pytest.raises(NodesEnded, match=f"^node {sessions[silent].node} has not answered"):  # it wakes up later
+        Rounds(sessions[silent], process).finish() if silent == 0 else _woken(sessions[silent], process)
+
+
+def _woken(session: object, process: Processes) -> None:
+    session.heartbeat = Heartbeat(session.exchange, session.space, session.seat, (), session.life)  # type: ignore[attr-defined]
+    list(Rounds(session, process).follow())  # type: ignore[arg-type]
+
+
+def test_a_reader_that_was_stopped_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("lagom.nodes.heartbeat.time.monotonic", lambda: now[0])
+    silence = Silence(60.0)
+    assert not silence.is_too_long(1)
+    now[0] += 3600.0  # of this process: the other one's counter may be read late, too
+    assert not silence.is_too_long(1)
+    assert not silence.is_too_long(2)
+    looks = 0
+    while not silence.is_too_long(2):
+        now[0] += 1.0
+        looks += 1
+    assert looks == 61
+
+
+def test_an_exchange_that_hangs_is_noticed_without_waiting_for_it() -> None:
+    class Hangs(MemoryExchange):
+        def _get(self, key: str) -> bytes | None:
+            wait_until(lambda: released, "the end of the test")
+            return None
+
+    released: list[int] = []
+    heartbeat = Heartbeat(Hangs(), "1", 0, (1,), Life(0.01, 0.1))
+    try:
+        wait_until(heartbeat.is_alarmed, "an alarm")
+        assert heartbeat.lost == "memory has not answered for 0 s"
+    finally:
+        released.append(1)
+        heartbeat.close()
