@@ -72,10 +72,12 @@ class StoreExchange(Exchange):
 
     def close(self) -> None:
         """Let go of the store; where this launcher hosts it, nobody listens any more."""
-        with self._lock, suppress(ExchangeError):
+        with self._lock:
             if self._worker is not None:
-                self._worker.ask(self._let_go).result(self._deadline)
-                self._worker.end()
+                with suppress(TookTooLong):
+                    self._worker.ask(self._let_go).result(self._deadline)
+            self._drop()
+            self._server = None
 
     def _let_go(self) -> None:
         self._client = self._server = None  # the last reference: torch ends the thread that listens

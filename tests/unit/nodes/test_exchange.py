@@ -86,7 +86,9 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(tmp_path: Path, plan
     one = FolderExchange(tmp_path / "shared")
     (tmp_path / "elsewhere").write_text('{"token":"aa"}')
     path = tmp_path / "shared" / "key"
-    {"link": lambda: path.symlink_to(tmp_path / "elsewhere"), "fifo": lambda: os.mkfifo(path), "folder": path.mkdir}[planted]()
+    {"link": lambda: path.symlink_to(tmp_path / "elsewhere"), "fifo": lambda: os.mkfifo(path), "folder": path.mkdir}[
+        planted
+    ]()
     with pytest.raises(ExchangeError, match="cannot be used"):
         one.get("key", Mark)
     with pytest.raises(ExchangeError, match="cannot be used"):

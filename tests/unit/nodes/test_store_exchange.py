@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch's store: one listener on one address as long as it is needed; a store that is cut, slow, foreign or gone costs a
+caller a deadline and says one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lagom.errors import UsageError
+from lagom.nodes.exchange import ExchangeError, Mark
+from lagom.nodes.rounds import RoundResult, Rounds
+from lagom.nodes.store_exchange import StoreExchange, read_endpoint
+from lagom.nodes.vote import vote
+from tests.unit.nodes.launchers import FACTS, LIFE, SETTINGS, Processes, at_once, join
+from tests.unit.nodes.test_rounds import VALUE
+
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        return int(one.getsockname()[1])
+
+
+class Proxy:
+    """In front of a store: it can cut what is open, and take nothing more for a while."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open: list[socket.socket] = []
+        self.is_silent = False  # takes bytes, and passes none on
+        self._listener = socket.create_server((HOST, 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.connections += 1
+                far = socket.create_connection((HOST, self._target))
+                self._open += [near, far]
+                threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
+
+    def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                for one in select.select([near, far], [], [], 0.5)[0]:
+                    data = one.recv(65536)
+                    if not data:
+                        raise OSError
+                    if not self.is_silent:
+                        (far if one is near else near).sendall(data)
+        self._close(near, far)
+
+    def _close(self, *sockets: socket.socket) -> None:
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def cut(self) -> None:
+        self._close(*self._open)
+        self._open.clear()
+
+    def end(self) -> None:
+        self._close(self._listener)
+        self.cut()
+
+
+@pytest.fixture
+def host() -> Iterator[StoreExchange]:
+    found = StoreExchange(HOST, free_port(), 60.0)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def proxy(host: StoreExchange) -> Iterator[Proxy]:
+    found = Proxy(int(host.name.rpartition(":")[2]))
+    yield found
+    found.end()
+
+
+def beside(host: StoreExchange) -> StoreExchange:
+    address, port = read_endpoint(host.name)
+    return StoreExchange(address, port, 60.0)
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex((HOST, port)) == 0
+
+
+def test_one_hosts_and_all_read_what_was_written_first(host: StoreExchange) -> None:
+    other = beside(host)
+    assert (host.may_coordinate, other.may_coordinate) == (True, False)
+    assert other.get("1/key", Mark) is None
+    assert host.put_once("1/key", Mark(token="aa")) == other.put_once("1/key", Mark(token="bb")) == Mark(token="aa")
+    other.put("1/beat", Mark(token="cc"))
+    assert host.get("1/beat", Mark) == Mark(token="cc")
+    other.close()
+
+
+def test_it_listens_on_the_named_address_alone_and_until_it_is_closed() -> None:
+    port = free_port()
+    host = StoreExchange(HOST, port, 60.0)
+    assert is_listening(port)
+    with socket.socket() as one:
+        assert one.connect_ex(("127.0.0.2", port)) != 0
+    host.close()
+    assert not is_listening(port)
+
+
+def test_the_rounds_of_two_launchers_survive_a_proxy_that_cuts(host: StoreExchange, proxy: Proxy) -> None:
+    other = StoreExchange(HOST, proxy.port, 60.0)
+    other.may_coordinate = other.is_host = False  # this machine has the proxy's address too, but not its port
+    one, two = (each.result() for each in at_once([lambda: join(host, "a"), lambda: join(other, "b")]))
+
+    def coordinate() -> list[RoundResult]:
+        with one:
+            running = Rounds(one, Processes(VALUE, until_stopped=True))
+            found = [running.run(SETTINGS, number, None) for number in range(1, 6)]
+            running.finish("improved", SETTINGS)
+            return found
+
+    def follow() -> int:
+        with two:
+            running, number = Rounds(two, Processes(VALUE)), 0
+            for number, _ in enumerate(running.follow(), 1):
+                proxy.cut()
+            return number
+
+    coordinated, followed = at_once([coordinate, follow])  # type: ignore[list-item]
+    assert len(coordinated.result()) == followed.result() == 5  # type: ignore[arg-type]
+    assert proxy.connections > 5
+
+
+def test_a_store_that_answers_nothing_costs_a_deadline(host: StoreExchange, proxy: Proxy) -> None:
+    other = StoreExchange(HOST, proxy.port, 60.0, deadline=0.3)
+    proxy.is_silent = True
+    began = time.monotonic()
+    with pytest.raises(
+        ExchangeError, match=r"^the store at .* cannot be used \(no answer within 0.3 s\); name an address"
+    ):
+        other.get("1/key", Mark)
+    assert time.monotonic() - began < 60.0
+    proxy.is_silent = False
+    proxy.cut()
+    assert other.put_once("1/key", Mark(token="aa")) == Mark(token="aa")
+    other.close()
+
+
+def test_another_store_at_the_same_address_is_not_written_to(host: StoreExchange, proxy: Proxy) -> None:
+    other = StoreExchange(HOST, proxy.port, 60.0)
+    another = StoreExchange(HOST, free_port(), 60.0)
+    proxy._target = int(another.name.rpartition(":")[2])
+    proxy.cut()
+    with pytest.raises(ExchangeError, match="not the store that this launcher has written to"):
+        other.put_once("1/key", Mark(token="aa"))
+    assert another.get("1/key", Mark) is None
+    another.close()
+
+
+def test_nobody_there_is_one_sentence() -> None:
+    with pytest.raises(
+        ExchangeError, match=r"^the store at 192.0.2.1:9 cannot be used \(.*\); name an address"
+    ) as raised:
+        StoreExchange("192.0.2.1", 9, 0.0, deadline=0.2)
+    assert str(raised.value).isprintable()
+
+
+def test_a_foreign_server_is_one_sentence() -> None:
+    server = socket.create_server((HOST, 0))
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = server.accept()
+                one.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 50)
+                one.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    with pytest.raises(ExchangeError, match=r"^the store at .* cannot be used") as raised:
+        StoreExchange(HOST, int(server.getsockname()[1]), 0.0, deadline=0.5)
+    assert str(raised.value).isprintable()
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+
+
+def test_a_vote_whose_host_is_gone_does_not_start_the_command(host: StoreExchange, proxy: Proxy) -> None:
+    other = StoreExchange(HOST, proxy.port, 60.0, deadline=0.5)
+    other.may_coordinate = True  # alone there: it waits with seat 0
+    threading.Timer(0.3, proxy.end).start()
+    found = vote(other, 2, "a", FACTS, 120.0, LIFE)
+    assert (found.agreed, found.may_start, found.reason) == (False, False, "unreachable")
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+from lagom.nodes.exchange import ExchangeError
+from lagom.nodes.store_exchange import StoreExchange
+try:
+    StoreExchange("127.0.0.1", 1, 0.0)
+except ExchangeError as error:
+    print(error)
+"""
+
+
+def test_without_torch_it_is_one_sentence_and_nothing_else_needs_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("--rdzv-endpoint needs torch")
+    assert not done.stderr
+    line = (
+        "import sys, lagom.nodes.rounds, lagom.nodes.vote, lagom.nodes.folder_exchange; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_environment_of_the_job_stays_as_it_is(host: StoreExchange) -> None:
+    assert "TORCH_CPP_LOG_LEVEL" not in os.environ
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":5", "host:x", "host:0", "host:65536", "host:٣"])
+def test_what_is_no_endpoint_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="write HOST:PORT"):
+        read_endpoint(text)
+
+
+def test_an_address_of_ipv6_is_an_endpoint() -> None:
+    assert read_endpoint("[::1]:29500") == ("::1", 29500)
