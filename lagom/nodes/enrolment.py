@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -167,6 +167,7 @@ class Enrolment:
         self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts)
         self.until = time.monotonic() + wait
         self.has_voted = False
+        self._known: dict[str, list[Place]] = {}
 
     def run(self) -> Session:
         """As :func:`enrol`."""
@@ -283,14 +284,13 @@ class Enrolment:
         return self.exchange.put_once(f"{space}/begin", Begin.model_validate({"agreed": agreed, "why": why}))
 
     def _places(self, space: str) -> list[Place]:
-        """Those that are taken: seats are taken one after the other."""
-        return list(self._taken(space))
-
-    def _taken(self, space: str) -> Iterator[Place]:
-        for seat in range(self.count):
-            if (place := self.exchange.get(f"{space}/seat/{seat}", Place)) is None:
-                return
-            yield place
+        """Those that are taken: seats are taken one after the other, and once."""
+        known = self._known.setdefault(space, [])
+        while len(known) < self.count:
+            if (place := self.exchange.get(f"{space}/seat/{len(known)}", Place)) is None:
+                break
+            known.append(place)
+        return known
 
     def _look_who_has_it(self, space: str) -> None:
         """All seats are taken by launchers that live: refused; unless one of them was this node's, and is dead. Then

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A launcher of one node, which strikes itself at a stage of its way: `python -m tests.system.nodes_launcher FOLDER NODE
-COORDINATES IS_PATIENT STAGE SIGNAL`. Its job takes 0.3 s, and leaves in FOLDER which settings it ran with, and its process number.
+"""A launcher of one node, which strikes itself at a stage of its way: `python -m tests.system.nodes_launcher
+FOLDER NODE COORDINATES STAGE SIGNAL`. Its job takes 0.3 s, and leaves in FOLDER its settings and its process number.
 
 The exit code is the one that `lagom tune` has: 0, 2 (not enrolled), 3 (a node is gone).
 """
@@ -16,20 +16,29 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from lagom.nodes import heartbeat
 from lagom.nodes.enrolment import NotEnrolled, enrol, facts_of
 from lagom.nodes.exchange import Done
 from lagom.nodes.folder_exchange import FolderExchange
-from lagom.nodes.heartbeat import Life
+from lagom.nodes.heartbeat import Life, Silence
 from lagom.nodes.rounds import EXIT_CODE, NodesEnded, RoundResult, Rounds
 
 VARIABLE = "NCCL_BUFFSIZE"
-VALUES = ("1048576", "8388608")
+VALUES = ("1048576", "2097152", "8388608")
 #: In the second round, so that there is something before it.
 STRUCK_ROUND = 1
-#: Where nobody is struck nobody is gone either, however busy the machine is.
-LIFE, PATIENT_LIFE = Life(beat=0.1, silent=1.5), Life(beat=0.1, silent=120.0)
+LIFE = Life(beat=0.1, silent=1.5)
 PR_SET_PDEATHSIG = 1
 STAGES = ("enrol", "go", "running", "stop", "done")
+
+
+class SilenceOfTheStruck(Silence):
+    """Nobody is silent before one was struck, however busy the machine is."""
+
+    marked: Path
+
+    def is_too_long(self, value: object) -> bool:
+        return super().is_too_long(value) and self.marked.exists()
 
 
 class StruckExchange(FolderExchange):
@@ -59,12 +68,14 @@ class StruckExchange(FolderExchange):
     def strike(self) -> None:
         number, self._number = self._number, 0
         if number:
+            SilenceOfTheStruck.marked.touch()
             os.kill(os.getpid(), number)
 
 
 def start_job(folder: Path, node: str, value: str, number: int) -> subprocess.Popen[bytes]:
     """A process that ends with this one."""
-    script = f'echo "{number} ${VARIABLE}" >> "{folder}/ran-{node}"; echo $$ > "{folder}/job-{node}-{number}"; exec sleep 0.3'
+    ran, job = folder / f"ran-{node}", folder / f"job-{node}-{number}"
+    script = f'echo "{number} ${VARIABLE}" >> "{ran}"; echo $$ > "{job}"; exec sleep 0.3'
     environ = {**os.environ, VARIABLE: value}
     libc = ctypes.CDLL(None)
     return subprocess.Popen(
@@ -72,8 +83,10 @@ def start_job(folder: Path, node: str, value: str, number: int) -> subprocess.Po
     )
 
 
-def main(folder: Path, node: str, *, coordinates: bool, life: Life, stage: str, number: int) -> int:
+def main(folder: Path, node: str, *, coordinates: bool, stage: str, number: int) -> int:
     seat = 0 if coordinates else 1
+    SilenceOfTheStruck.marked = folder / "struck"
+    heartbeat.Silence = SilenceOfTheStruck  # type: ignore[misc]
     exchange = StruckExchange(folder / "exchange", seat, stage, number)
     if not coordinates:
         exchange.may_coordinate = False
@@ -96,7 +109,7 @@ def main(folder: Path, node: str, *, coordinates: bool, life: Life, stage: str, 
 
     facts = facts_of(["train.py"], {}, plugin="", nccl=0, gpu="")
     try:
-        with enrol(exchange, 2, node, facts, 600.0, life) as session:
+        with enrol(exchange, 2, node, facts, 600.0, LIFE) as session:
             rounds = Rounds(session, run)
             if not session.is_coordinator:
                 for _ in rounds.follow():
@@ -117,6 +130,5 @@ def main(folder: Path, node: str, *, coordinates: bool, life: Life, stage: str, 
 
 
 if __name__ == "__main__":
-    where, name, first, patient, when, what = sys.argv[1:]
-    chosen = PATIENT_LIFE if patient == "1" else LIFE
-    sys.exit(main(Path(where), name, coordinates=first == "1", life=chosen, stage=when, number=int(what)))
+    where, name, first, when, what = sys.argv[1:]
+    sys.exit(main(Path(where), name, coordinates=first == "1", stage=when, number=int(what)))

@@ -46,7 +46,8 @@ def test_a_node_that_never_comes_is_told_by_those_that_wait(tmp_path: Path) -> N
     ("other", "named"),
     [(facts("torchrun other.py"), "the command"), (facts(nccl=22809), "NCCL's version"), (facts(gpu="H100"), "the GPU"),
      (facts(plugin="cd"), "the build of the plugin"), (facts(config=b"x"), "the saved config"),
-     (facts(variables={"NCCL_ALGO": "Tree"}), "NCCL_ALGO"), (facts(variables={"NCCL_ALGO": "Ring", "NCCL_P2P_LEVEL": "5"}), "NCCL_P2P_LEVEL")],
+     (facts(variables={"NCCL_ALGO": "Tree"}), "NCCL_ALGO"),
+     (facts(variables={"NCCL_ALGO": "Ring", "NCCL_P2P_LEVEL": "5"}), "NCCL_P2P_LEVEL")],
 )  # fmt: skip
 def test_a_difference_is_named_by_both_and_ends_both(other: NodeFacts, named: str, tmp_path: Path) -> None:
     ways = (("a", facts()), ("b", other))

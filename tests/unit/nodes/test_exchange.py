@@ -119,11 +119,14 @@ def test_any_bytes_are_a_record_or_one_sentence(kind: type[Exchanged], content: 
     fields = {name: data.draw(JSON) for name in kind.model_fields if data.draw(st.booleans())}
     for found in (content, json.dumps(fields).encode(errors="replace")):
         exchange = MemoryExchange({"1/key": found})
+        said, record = "", None
         try:
             record = exchange.get("1/key", kind)
         except BadRecord as error:
-            assert str(error).isprintable()
-            assert len(str(error)) < 300
+            said = str(error)
+        if record is None:
+            assert said.isprintable()
+            assert "no record of this lagom" in said
         else:
             assert isinstance(record, kind)
             assert set(json.loads(found)) <= set(kind.model_fields)
@@ -138,8 +141,8 @@ def test_what_is_larger_than_may_be_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"LD_PRELOAD": "/tmp/x.so"}, {"NCCL_TUNER_PLUGIN": "x"}, {"PATH": "/tmp"}, {"NCCL_ALGO": "a\nb"}, {"NCCL_ALGO": ""},
-     {"NCCL_ALGO": "x" * 64}, {"NCCL_ALGO": 'a"b'}],
+    [{"LD_PRELOAD": "/tmp/x.so"}, {"NCCL_TUNER_PLUGIN": "x"}, {"PATH": "/tmp"}, {"NCCL_ALGO": "a\nb"},
+     {"NCCL_ALGO": ""}, {"NCCL_ALGO": "x" * 64}, {"NCCL_ALGO": 'a"b'}],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [Go, SessionEnd])
 def test_no_variable_but_a_start_setting_is_taken(kind: type[Exchanged], settings: dict[str, str]) -> None:

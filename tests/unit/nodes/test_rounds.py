@@ -100,9 +100,14 @@ def test_a_silent_node_ends_the_round_of_the_other(tmp_path: Path, silent: int) 
     other.heartbeat.close()
     other.heartbeat = Heartbeat(other.exchange, other.space, other.seat, (silent,), other.life)
     process = Processes(NOTHING, until_stopped=True)
-    with pytest.raises(NodesEnded, match=f"^node {sessions[silent].node} has not answered for 0 s") as raised, other:
-        running = Rounds(other, process)
-        running.run({}, 1, None) if silent == 1 else list(running.follow())
+    running = Rounds(other, process)
+
+    def take_part() -> None:
+        with other:
+            running.run({}, 1, None) if silent == 1 else list(running.follow())
+
+    with pytest.raises(NodesEnded, match=f"^node {sessions[silent].node} has not answered for 0 s") as raised:
+        take_part()
     assert raised.value.node == sessions[silent].node
     assert other.exchange.get(other.key("end"), SessionEnd) == SessionEnd(kind="gone", by=1 - silent, of=silent)
     with pytest.raises(NodesEnded, match=f"^node {sessions[silent].node} has not answered"):  # it wakes up later

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's store: one listener on one address as long as it is needed; a store that is cut, slow, foreign or gone costs a
-caller a deadline and says one sentence."""
+"""torch's store: one listener on one address as long as it is needed; a store that is cut, slow, foreign or gone costs
+a caller a deadline and says one sentence."""
 
 from __future__ import annotations
 
@@ -138,10 +138,11 @@ def test_the_rounds_of_two_launchers_survive_a_proxy_that_cuts(host: StoreExchan
 
     def follow() -> int:
         with two:
-            running, number = Rounds(two, Processes(VALUE)), 0
-            for number, _ in enumerate(running.follow(), 1):
+            count = 0
+            for _ in Rounds(two, Processes(VALUE)).follow():
                 proxy.cut()
-            return number
+                count += 1
+            return count
 
     coordinated, followed = at_once([coordinate, follow])  # type: ignore[list-item]
     assert len(coordinated.result()) == followed.result() == 5  # type: ignore[arg-type]
