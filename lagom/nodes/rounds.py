@@ -124,6 +124,9 @@ class Rounds:
         stop = self._patiently(lambda: session.exchange.put_once(key, wanted))
         if stop.by >= len(session.nodes):
             raise BadRecord(f"{key} of {session.exchange.name} names no node of the session; use an empty folder.")
+        if stop.by != session.seat and mine.ended == "itself" and mine.exit != 0:
+            # A torchrun fails when the one that hosts its rendezvous has been ended before it.
+            mine = mine.model_copy(update={"ended": "us"})
         self._patiently(lambda: session.exchange.put_once(self._key("done", session.seat), mine))
         return stop, mine
 

@@ -177,6 +177,7 @@ AREAS = (
         unit=("tests/unit/launch", "tests/unit/test_config_cache.py"),
         system=tuple(f"{SYSTEM}{name}.py" for name in ("first_contact", "user_paths", "cached_start")),
     ),
+    Area("lagom/nodes", ("lagom/nodes/*.py",), unit=("tests/unit/nodes",), system=(f"{SYSTEM}nodes_killed.py",)),
     Area("lagom/start", ("lagom/start/*.py",), unit=("tests/unit/start", "tests/unit/launch", "tests/unit/tune")),
     Area("lagom/tune", ("lagom/tune/*.py",), unit=("tests/unit/tune",), system=(f"{SYSTEM}tune.py",)),
     Area(

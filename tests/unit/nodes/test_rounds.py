@@ -66,6 +66,25 @@ def test_a_process_that_fails_on_one_node_ends_the_round_on_all(tmp_path: Path) 
     assert result.unlike == (f"{two.node}: rank 3 has NCCL_ALGO=Ring",)  # type: ignore[union-attr]
 
 
+def test_a_launcher_that_fails_because_the_round_is_over_has_not_failed(tmp_path: Path) -> None:
+    """A torchrun does when the one that hosts its rendezvous has been ended before it."""
+    one, two = pair(tmp_path / "x")
+
+    def coordinate() -> RoundResult:
+        with one:
+            running = Rounds(one, Processes(VALUE))
+            result = running.run({}, 1, None)
+            running.finish()
+            return result
+
+    def follow() -> None:
+        with two:
+            list(Rounds(two, Processes(Done(exit=1, ended="itself"), until_stopped=True)).follow())
+
+    result = at_once([coordinate, follow])[0].result()  # type: ignore[list-item]
+    assert (result.failed, result.why, result.stopped_by) == ((), "enough", one.node)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("interrupted", [0, 1])
 def test_an_interruption_on_one_node_ends_all(tmp_path: Path, interrupted: int) -> None:
     sessions = pair(tmp_path / "x")
