@@ -13,6 +13,7 @@
 enum cupti_result { CUPTI_RESULT_SUCCESS = 0, CUPTI_RESULT_MAX_LIMIT_REACHED = 12 };
 
 enum cupti_kind {
+    CUPTI_KIND_COPY = 1,
     CUPTI_KIND_CONCURRENT_KERNEL = 10, /* never KERNEL (3): that one serialises kernels and can hang NCCL */
     CUPTI_KIND_PEER_COPY = 22, /* between two GPUs; copies on one GPU, from and to the host are of kind 1 */
     CUPTI_KIND_EXTERNAL_CORRELATION = 39,
