@@ -379,7 +379,7 @@ struct lagom_kernel_span {
     uint64_t start_ns;
     uint64_t end_ns;
     uint64_t call;     /* call number on its communicator if kind is COLLECTIVE and it is known, else UINT64_MAX */
-    uint64_t bytes;    /* of a collective as getCollInfo counts them, else 0 */
+    uint64_t bytes;    /* of a collective as getCollInfo counts them, of a copy between GPUs, else 0 */
     uint32_t slot;     /* of the communicator, else LAGOM_UNKNOWN_RANK */
     uint32_t stream;
     uint32_t name;     /* index into names, plus 1; 0 = none */

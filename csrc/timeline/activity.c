@@ -134,6 +134,8 @@ const char *lagom_activity_enable(const struct lagom_cupti *cupti)
         return "CUPTI does not record kernels here";
     }
     clock_can_be_seen = is_asked(cupti);
+    cupti->enable(CUPTI_KIND_COPY); /* without it there are no records of PEER_COPY either */
+    cupti->enable(CUPTI_KIND_PEER_COPY);
     cupti->enable(CUPTI_KIND_EXTERNAL_CORRELATION); /* the join does without, too */
     return NULL;
 }
@@ -141,6 +143,8 @@ const char *lagom_activity_enable(const struct lagom_cupti *cupti)
 void lagom_activity_disable(const struct lagom_cupti *cupti)
 {
     cupti->disable(CUPTI_KIND_EXTERNAL_CORRELATION);
+    cupti->disable(CUPTI_KIND_PEER_COPY);
+    cupti->disable(CUPTI_KIND_COPY);
     cupti->disable(CUPTI_KIND_CONCURRENT_KERNEL);
 }
 

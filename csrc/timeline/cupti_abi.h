@@ -13,7 +13,9 @@
 enum cupti_result { CUPTI_RESULT_SUCCESS = 0, CUPTI_RESULT_MAX_LIMIT_REACHED = 12 };
 
 enum cupti_kind {
+    CUPTI_KIND_COPY = 1,
     CUPTI_KIND_CONCURRENT_KERNEL = 10, /* never KERNEL (3): that one serialises kernels and can hang NCCL */
+    CUPTI_KIND_PEER_COPY = 22, /* between two GPUs; copies on one GPU, from and to the host are of kind 1 */
     CUPTI_KIND_EXTERNAL_CORRELATION = 39,
 };
 enum cupti_external_kind { CUPTI_EXTERNAL_CUSTOM2 = 5 };
@@ -45,6 +47,25 @@ _Static_assert(offsetof(struct cupti_kernel, grid) == 52, "");
 _Static_assert(offsetof(struct cupti_kernel, correlation) == 92, "");
 _Static_assert(offsetof(struct cupti_kernel, name) == 104, "");
 _Static_assert(offsetof(struct cupti_kernel, graph_node) == 144, "");
+
+/* The head of a record of a copy between GPUs, the same in CUPTI 12 and 13 (records PtoP3 and PtoP4). Seen on H200s: so are
+ * copies of symmetric memory, whose peers are mapped into this GPU's address space. */
+struct cupti_peer_copy {
+    uint32_t kind;
+    uint8_t unread0[4];
+    uint64_t bytes;
+    uint64_t start;
+    uint64_t end;
+    uint32_t device; /* whose stream it is on */
+    uint32_t context;
+    uint32_t stream;
+    uint32_t source;
+    uint32_t unread1;
+    uint32_t destination;
+};
+_Static_assert(offsetof(struct cupti_peer_copy, start) == 16, "");
+_Static_assert(offsetof(struct cupti_peer_copy, source) == 44, "");
+_Static_assert(offsetof(struct cupti_peer_copy, destination) == 52, "");
 
 /* Says which id a thread had pushed when it made the call with that correlation. */
 struct cupti_external {

@@ -18,17 +18,19 @@ static int64_t volume(const int32_t size[3])
     return volume;
 }
 
-static bool timed(const struct cupti_kernel *record, uint64_t now_ns)
+/* Sets the span's times, 0 where the record's cannot be used. */
+static bool timed(struct lagom_kernel_span *span, uint64_t start, uint64_t end, uint64_t now_ns)
 {
-    return record->start != 0 && record->end >= record->start && record->end <= now_ns + CLOCK_SLACK_NS;
+    bool usable = start != 0 && end >= start && end <= now_ns + CLOCK_SLACK_NS;
+    span->start_ns = usable ? start : 0;
+    span->end_ns = usable ? end : 0;
+    return usable;
 }
 
 bool lagom_kernel_record_read(const struct cupti_kernel *record, const struct lagom_known_name *name, uint64_t now_ns,
                               struct lagom_kernel_span *span)
 {
     *span = (struct lagom_kernel_span){
-        .start_ns = record->start,
-        .end_ns = record->end,
         .call = UINT64_MAX,
         .slot = LAGOM_UNKNOWN_RANK,
         .stream = record->stream,
@@ -42,9 +44,23 @@ bool lagom_kernel_record_read(const struct cupti_kernel *record, const struct la
         .algorithm = LAGOM_LEAVE,
         .protocol = LAGOM_LEAVE,
     };
-    if (!timed(record, now_ns)) {
-        span->start_ns = span->end_ns = 0;
-        return false;
-    }
-    return true;
+    return timed(span, record->start, record->end, now_ns);
+}
+
+bool lagom_peer_copy_read(const struct cupti_peer_copy *record, uint32_t name, uint64_t now_ns,
+                          struct lagom_kernel_span *span)
+{
+    *span = (struct lagom_kernel_span){
+        .call = UINT64_MAX,
+        .bytes = record->bytes,
+        .slot = LAGOM_UNKNOWN_RANK,
+        .stream = record->stream,
+        .name = name,
+        .source = LAGOM_SPAN_CUPTI,
+        .kind = record->source == record->destination ? LAGOM_SPAN_OTHER : LAGOM_SPAN_P2P,
+        .function = LAGOM_NO_FUNCTION,
+        .algorithm = LAGOM_LEAVE,
+        .protocol = LAGOM_LEAVE,
+    };
+    return timed(span, record->start, record->end, now_ns);
 }

@@ -94,12 +94,31 @@ static void read_kernel(struct lagom_reader *reader, const struct cupti_kernel *
     }
 }
 
+/* As Kineto calls them: lagom/timeline/communication_kernels.py knows the name of the first. */
+#define BETWEEN_GPUS "Memcpy PtoP (Device -> Device)"
+#define ON_ONE_GPU "Memcpy DtoD (Device -> Device)"
+
+static void read_peer_copy(struct lagom_reader *reader, const struct cupti_peer_copy *record)
+{
+    struct lagom_kernel_span span;
+    const char *copy = record->source == record->destination ? ON_ONE_GPU : BETWEEN_GPUS;
+    struct lagom_known_name name = lagom_kernel_name_look_up(&reader->names, reader->region, copy);
+    count(&process_of(reader)->timeline_records, 1);
+    bool usable = lagom_peer_copy_read(record, name.index, lagom_now_ns(), &span);
+    count(&process_of(reader)->timeline_lost, !usable);
+    if (usable && span.start_ns >= reader->join.launched.since_ns) { /* else of a window that was given up */
+        emit(reader, &span);
+    }
+}
+
 static void read_record(struct lagom_reader *reader, const void *record)
 {
     uint32_t kind;
     memcpy(&kind, record, sizeof(kind));
     if (kind == CUPTI_KIND_CONCURRENT_KERNEL) {
         read_kernel(reader, record);
+    } else if (kind == CUPTI_KIND_PEER_COPY) {
+        read_peer_copy(reader, record);
     } else if (kind == CUPTI_KIND_EXTERNAL_CORRELATION) {
         read_external(reader, record);
     }

@@ -23,6 +23,7 @@ from lagom.controller.call_history_check import CallHistoryCheck
 from lagom.controller.config_writer import ConfigWriter
 from lagom.controller.counters import Counters
 from lagom.controller.event_log import EventLog, SearchEvent
+from lagom.controller.kernel_kinds import KernelKinds
 from lagom.controller.node_guard import leave_to_nccl
 from lagom.controller.options import Options
 from lagom.controller.pinned_rules import PinnedRules
@@ -61,6 +62,7 @@ class Controller:
         self._known: dict[int, ProcessView] = {}
         self._history_check = CallHistoryCheck()
         self._counters = Counters()
+        self._kinds = KernelKinds(region.kernel_names)
         self._rank_environ: dict[str, str] = {}  # of the first rank that could be read
         self._environment: dict[str, str] = {}
         self._profiled = False
@@ -195,7 +197,7 @@ class Controller:
             if self._recorder is not None and self._is_recording():
                 self._recorder.add_calls(slot.index, records)
         for process in self._known:
-            spans = self.region.drain_kernels(process)
+            spans = self._kinds.correct(self.region.drain_kernels(process))
             for tuner in self.tuners.values():
                 tuner.add_spans(process, spans)
             self._trace_samples.add_spans(process, spans)

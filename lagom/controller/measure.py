@@ -36,6 +36,7 @@ from lagom.wire.layout import (
     SPAN_COMPUTE,
     SPAN_CUPTI,
     SPAN_NCCL_KERNEL,
+    SPAN_P2P,
     SPAN_SIMULATED,
 )
 
@@ -200,11 +201,11 @@ class WindowMeter:
         inside = spans[(spans["start_ns"] >= begin) & (spans["start_ns"] < end)]
         if not len(inside) or self._starts_only:
             return Sample(float(end - begin))
-        collectives = inside[inside["kind"] == SPAN_COLLECTIVE]
-        compute = inside[inside["kind"] == SPAN_COMPUTE]
+        kinds = inside["kind"]
+        collectives, compute = inside[kinds == SPAN_COLLECTIVE], inside[kinds == SPAN_COMPUTE]
         return Sample(
             z=float(end - begin),
-            x=busy_ns(collectives),
+            x=busy_ns(inside[(kinds == SPAN_COLLECTIVE) | (kinds == SPAN_P2P)]),
             y=busy_ns(compute) if self.tier is Tier.TIMELINE else None,
             x_by_site=_by_site(collectives, records, slot, self._sites),
         )

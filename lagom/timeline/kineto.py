@@ -24,6 +24,7 @@ from lagom.files import write_named
 from lagom.records import Function
 from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, kind_of, plain_name
 from lagom.timeline.kernel_table import LONGEST_NS, KernelTable, build
+from lagom.timeline.launch_events import LAUNCH_CATEGORIES, correlation_of
 from lagom.timeline.peer_copies import name_peer_copies
 from lagom.timeline.step_marks import DRAWN_CATEGORY, HostEvents, marks_of_gpu, read_host_events
 from lagom.timeline.trace_file import TraceError, parse_json
@@ -34,8 +35,6 @@ NO_RANK = -1
 _LARGEST = 2**62
 _LARGEST_RANK = 2**31 - 1
 _MOST_SMS = 1 << 20
-#: Categories of the host's calls that launch kernels.
-LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
 #: Categories of Kineto's other devices (its ``ActivityType``), which have no kernels of CUDA or ROCm.
 _OTHER_DEVICE = re.compile(r"^(glow|hpu|mtia|privateuse1|xpu)_")
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
@@ -59,7 +58,7 @@ def read(name: str, text: str) -> list[KernelTable]:
         raise TraceError(f"{name} has no GPU kernels{_why_no_kernels(events)}")
     alone = len(by_device) == 1
     source = Path(name).name
-    host = read_host_events(events, _base(document, source), LAUNCH_CATEGORIES)
+    host = read_host_events(events, _base(document, source))
     return [_table(by_device[device], document, device, alone, source, host) for device in sorted(by_device)]
 
 
@@ -101,13 +100,6 @@ def _device(event: dict[str, Any]) -> int:
     args = args if isinstance(args, dict) else {}
     device = args.get("device", args.get("inDevice", event.get("pid", 0)))  # copies between GPUs: inDevice
     return device if isinstance(device, int) and 0 <= device <= _LARGEST_RANK else 0
-
-
-def _correlation(event: dict[str, Any]) -> int:
-    """The number that a kernel shares with the call that launched it; -1 where it has none."""
-    args = event.get("args")
-    found = args.get("correlation") if isinstance(args, dict) else None
-    return found if isinstance(found, int) and 0 <= found <= _LARGEST else -1
 
 
 def _table(
@@ -156,7 +148,7 @@ def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
         name = printable(str(event["name"]))
         function, kind = function_of(operation), kind_of(name, operation)
         size = _message_bytes(args) or (int(args.get("bytes", 0)) if kind == KernelKind.P2P else 0)
-        numbers = (start, end, stream, math.prod(grid), math.prod(block), size, _correlation(event))
+        numbers = (start, end, stream, math.prod(grid), math.prod(block), size, correlation_of(event))
         row = (name, group, *numbers, kind, function if function != NO_FUNCTION else function_of(name), grid[0])
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from typing import Any
 
 from lagom.timeline.communication_kernels import IN_OPERATOR
+from lagom.timeline.launch_events import LAUNCH_CATEGORIES, correlation_of
 
 Event = dict[str, Any]
 
@@ -20,7 +21,6 @@ _OPERATOR = "symm_mem::"
 _PEER, _LOCAL = "Memcpy PtoP", "Memcpy DtoD"
 _COPIES = ("gpu_memcpy", "Memcpy")
 _OPERATORS = ("cpu_op", "user_annotation")
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
 
 
 def name_peer_copies(events: list[Any]) -> list[Any]:
@@ -30,7 +30,7 @@ COMMUNICATION` has: ``Memcpy PtoP …``, or ``… in symm_mem::operator``."""
     if not copies:
         return events
     operators = _operators_of_launches(events)
-    made_by = {place: operators.get(_correlation(event), "") for place, event in copies.items()}
+    made_by = {place: operators.get(correlation_of(event), "") for place, event in copies.items()}
     peers = {place for place, event in copies.items() if _is_between(event)}
     with_peers = {made_by[place] for place in peers} | {""}
     found = list(events)
@@ -52,14 +52,14 @@ def _is_between(event: Event) -> bool:
     return event["name"].startswith(_PEER) or (None not in (origin, destination) and origin != destination)
 
 
-def _operators_of_launches(events: list[Any]) -> dict[float | None, str]:
+def _operators_of_launches(events: list[Any]) -> dict[int, str]:
     """Correlation number -> the outermost symmetric-memory operator in which that copy or kernel was launched."""
     operators = _operators(events)
     if not operators:
         return {}
-    launches = [event for event in events if _is_of(event, _LAUNCHES)]
-    found = {_correlation(event): _span_at(operators.get(_thread(event), []), _span(event)) for event in launches}
-    return {number: operator for number, operator in found.items() if operator is not None}
+    launches = [event for event in events if _is_of(event, LAUNCH_CATEGORIES)]
+    found = {correlation_of(event): _span_at(operators.get(_thread(event), []), _span(event)) for event in launches}
+    return {number: operator for number, operator in found.items() if operator is not None and number >= 0}
 
 
 def _operators(events: list[Any]) -> dict[tuple[str, str], list[tuple[float, float, str]]]:
@@ -90,11 +90,6 @@ def _outermost(spans: list[tuple[float, float, str]]) -> list[tuple[float, float
 
 def _is_of(event: Any, categories: tuple[str, ...]) -> bool:
     return isinstance(event, dict) and event.get("cat") in categories
-
-
-def _correlation(event: Event) -> float | None:
-    args = event.get("args")
-    return _number(args.get("correlation")) if isinstance(args, dict) else None
 
 
 def _thread(event: Event) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.timeline.intervals import weight_before
+from lagom.timeline.launch_events import LAUNCH_CATEGORIES, correlation_of
 
 PROFILER_STEP, OPTIMIZER_STEP = "ProfilerStep", "Optimizer.step"
 _PROFILER_STEP = re.compile(r"(ProfilerStep)#(\d{1,18})$")
@@ -75,7 +76,7 @@ class HostEvents:
     launches: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
-def read_host_events(events: Iterable[Any], base: int, launch_categories: Sequence[str]) -> HostEvents:
+def read_host_events(events: Iterable[Any], base: int) -> HostEvents:
     """From the events of a Chrome trace; ``base`` ns are added to every time. Events that are no ranges are passed
     over."""
     found = HostEvents()
@@ -83,7 +84,7 @@ def read_host_events(events: Iterable[Any], base: int, launch_categories: Sequen
     launches = []
     for event in filter(_has_name, events):
         category, name = event["cat"], event["name"]
-        if category in launch_categories:
+        if category in LAUNCH_CATEGORIES:
             launches.append(event)
         elif drawn := _DRAWN.get(category):
             if (marked := drawn.match(name)) and (span := _span(event, base)):
@@ -109,9 +110,7 @@ def _has_name(event: Any) -> bool:
 def _read_launches(events: list[dict[str, Any]], base: int) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for event in events:
-        args = event.get("args")
-        correlation = args.get("correlation") if isinstance(args, dict) else None
-        if isinstance(correlation, int) and (span := _span(event, base)):
+        if (correlation := correlation_of(event)) >= 0 and (span := _span(event, base)):
             found.setdefault(str(event.get("pid")), {})[correlation] = span[0]
     return found
 

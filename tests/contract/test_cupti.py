@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {12: "nvidia-cuda-cupti-cu12==12.8.*", 13: "nvidia-cuda-cupti==13.0.*"}
 #: Kernel records from CUPTI 12.0 on, by the header that has them.
 KERNEL_RECORDS = {12: (7, 8, 9), 13: (8, 9, 10)}
+#: And records of copies between GPUs.
+COPY_RECORDS = {12: (3, 4), 13: (4,)}
 
 #: NVIDIA's headers ask for CUDA's; of those only the names of some types matter here.
 STAND_INS = {
@@ -44,9 +46,16 @@ CHECKS = """
 #include <cupti_activity.h>
 #include "timeline/cupti_abi.h"
 #define SAME(ours, theirs) _Static_assert((ours) == (theirs), #theirs)
-#define FIELD(record, ours, theirs) \\
-    SAME(offsetof(struct cupti_kernel, ours), offsetof(record, theirs)); \\
-    SAME(sizeof(((struct cupti_kernel *)0)->ours), sizeof(((record *)0)->theirs))
+#define FIELD_OF(own, record, ours, theirs) \\
+    SAME(offsetof(struct own, ours), offsetof(record, theirs)); \\
+    SAME(sizeof(((struct own *)0)->ours), sizeof(((record *)0)->theirs))
+#define FIELD(record, ours, theirs) FIELD_OF(cupti_kernel, record, ours, theirs)
+#define COPY_FIELD(record, ours, theirs) FIELD_OF(cupti_peer_copy, record, ours, theirs)
+#define COPY(record) \\
+    COPY_FIELD(record, kind, kind); COPY_FIELD(record, bytes, bytes); COPY_FIELD(record, start, start); \\
+    COPY_FIELD(record, end, end); COPY_FIELD(record, device, deviceId); COPY_FIELD(record, context, contextId); \\
+    COPY_FIELD(record, stream, streamId); COPY_FIELD(record, source, srcDeviceId); \\
+    COPY_FIELD(record, destination, dstDeviceId)
 #define KERNEL(record) \\
     FIELD(record, kind, kind); FIELD(record, start, start); FIELD(record, end, end); \\
     FIELD(record, device, deviceId); FIELD(record, context, contextId); FIELD(record, stream, streamId); \\
@@ -64,6 +73,7 @@ SAME(sizeof(struct cupti_external), sizeof(CUpti_ActivityExternalCorrelation));
 SAME((int)CUPTI_RESULT_SUCCESS, (int)CUPTI_SUCCESS);
 SAME((int)CUPTI_RESULT_MAX_LIMIT_REACHED, (int)CUPTI_ERROR_MAX_LIMIT_REACHED);
 SAME((int)CUPTI_KIND_CONCURRENT_KERNEL, (int)CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+SAME((int)CUPTI_KIND_PEER_COPY, (int)CUPTI_ACTIVITY_KIND_MEMCPY2);
 SAME((int)CUPTI_KIND_EXTERNAL_CORRELATION, (int)CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
 SAME((int)CUPTI_EXTERNAL_CUSTOM2, (int)CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2);
 SAME((int)CUPTI_FLUSH_FORCED, (int)CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
@@ -125,7 +135,9 @@ def test_records_and_numbers_are_nvidias(cupti: tuple[int, Path, Path], tmp_path
     major, headers, _ = cupti
     for name, text in STAND_INS.items():
         (tmp_path / name).write_text(text)
-    records = "\n".join(f"KERNEL(CUpti_ActivityKernel{number});" for number in KERNEL_RECORDS[major])
+    kernels = [f"KERNEL(CUpti_ActivityKernel{number});" for number in KERNEL_RECORDS[major]]
+    copies = [f"COPY(CUpti_ActivityMemcpyPtoP{number});" for number in COPY_RECORDS[major]]
+    records = "\n".join(kernels + copies)
     source = tmp_path / "checks.c"
     source.write_text(CHECKS.replace("@RECORDS@", records))
     command = ["gcc", "-std=gnu11", "-fsyntax-only", f"-I{tmp_path}", f"-I{headers}", f"-I{ROOT / 'csrc'}", str(source)]

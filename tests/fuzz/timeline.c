@@ -158,6 +158,9 @@ static void write_record(uint8_t *place, struct feed *feed)
                                         .id = feed_u8(feed),
                                         .correlation = feed_u8(feed)};
         memcpy(place, &record, sizeof(record));
+    } else if (kind % 16 == 4) {
+        feed_bytes(feed, (char *)place, sizeof(struct cupti_peer_copy));
+        memcpy(place, &(uint32_t){CUPTI_KIND_PEER_COPY}, sizeof(uint32_t));
     } else {
         feed_bytes(feed, place, sizeof(uint32_t)); /* a kind nobody asked for */
         place[0] |= 64;

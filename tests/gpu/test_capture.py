@@ -74,6 +74,33 @@ def assert_right(joined: np.ndarray[Any, Any], calls: np.ndarray[Any, Any]) -> N
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.skipif(bool(SHARED_BY), reason="ranks that share a GPU have no peer access to each other")
+def test_copies_between_gpus_are_recorded_as_torch_sees_them(
+    spot: Place, gpus: int, evidence: Callable[..., None]
+) -> None:
+    """As many beside each AllReduce, and as long, within 5 %."""
+    out = spot.folder / "profile"
+    job = torchrun("copy_engines.py", gpus, "--trace", str(spot.traces))
+    command = [*LAGOM, "profile", "--iterations", "40", "--out", str(out), "--", *job]
+    ran = run(command, spot.environment(), spot.folder, 200)
+    assert ran.code == 0, ran.tail()
+    names = {int(number): name for number, name in json.loads((out / "log" / "names.json").read_text()).items()}
+    copy = next((number for number, name in names.items() if name.startswith("Memcpy PtoP")), 0)
+    spans = np.load(out / "log" / "kernels.npy")["span"]
+    spans = spans[spans["source"] == CUPTI]
+    ours, reduced = spans[spans["name"] == copy], (spans["kind"] == COLLECTIVE).sum()
+    events = json.loads((spot.traces / "rank0.json").read_text())["traceEvents"]
+    theirs = [event["dur"] for event in events if str(event.get("name")).startswith("Memcpy PtoP")]
+    calls = sum("ncclDevKernel_AllReduce" in str(event.get("name")) for event in events if event.get("cat") == "kernel")
+    lengths = np.median(ours["end_ns"] - ours["start_ns"]) / 1e3, np.median(theirs)
+    counts = len(ours) / reduced, len(theirs) / calls
+    evidence(lengths_us=lengths, copies_by_call=counts)
+    assert copy
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.05)
+    assert counts[0] == pytest.approx(counts[1], rel=0.05)
+
+
+@pytest.mark.timeout(240)
 def test_torch_profiler_sees_everything_beside_us(
     spot: Place, gpus: int, stock: dict[str, list[Kernel]], evidence: Callable[..., None]
 ) -> None:

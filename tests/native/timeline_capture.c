@@ -56,6 +56,45 @@ static void records_of_cupti_13(void)
     one_of_each(216);
 }
 
+/* They are communication, are no launch of NCCL's, and leave the order of those alone. */
+static void copies_between_gpus_are_communication(void)
+{
+    attach();
+    switch_on();
+    uint64_t start = now_ns();
+    fake.copy(0, 1, 4096, 9, start, start + 700);
+    nccl_launch(GATHER, 4, 100, 1, LAGOM_ALL_GATHER, 16);
+    fake.copy(1, 1, 4096, 9, start, start + 700); /* on one GPU */
+    fake.copy(1, 0, 1ull << 40, 9, start + 1, start + 2);
+    fake.copy(1, 0, 4096, 9, 0, 0); /* CUPTI had no room for its times */
+    nccl_launch(SCATTER, 4, 101, 1, LAGOM_REDUCE_SCATTER, 24);
+    await_spans(5);
+    CHECK_EQUAL(lagom_load_acquire(&process->timeline_records), 6);
+    CHECK_EQUAL(lagom_load_acquire(&process->timeline_lost), 1);
+    uint32_t copies = 0;
+    for (uint32_t i = 0; i < span_count; i++) {
+        if (spans[i].stream == 9) {
+            CHECK_EQUAL(spans[i].kind, copies == 1 ? LAGOM_SPAN_OTHER : LAGOM_SPAN_P2P);
+            CHECK_EQUAL(spans[i].bytes, copies == 2 ? 1ull << 40 : 4096);
+            CHECK_EQUAL(spans[i].end_ns - spans[i].start_ns, copies == 2 ? 1 : 700);
+            CHECK_EQUAL(spans[i].call, UINT64_MAX);
+            CHECK_EQUAL(spans[i].slot, LAGOM_UNKNOWN_RANK);
+            CHECK(strncmp(region->names[spans[i].name - 1].text, copies == 1 ? "Memcpy DtoD" : "Memcpy PtoP", 11) == 0);
+            copies++;
+        } else {
+            check_span(&spans[i], spans[i].function == LAGOM_ALL_GATHER ? 100 : 101, LAGOM_JOIN_CALL);
+        }
+    }
+    CHECK_EQUAL(copies, 3);
+    want(0);
+    CHECK(becomes(LAGOM_TIMELINE_OFF));
+    fake.copy(0, 1, 4096, 9, now_ns(), now_ns());
+    rest(50 * MS);
+    drain();
+    CHECK_EQUAL(span_count, 5);
+    leave();
+}
+
 /* With external ids the order does not matter: here two kernels come without a note before them. */
 static void external_ids_are_exact(void)
 {
@@ -319,6 +358,7 @@ int main(void)
     build_fakes();
     CASE(records_of_cupti_12);
     CASE(records_of_cupti_13);
+    CASE(copies_between_gpus_are_communication);
     CASE(external_ids_are_exact);
     CASE(asked_calls_stand_for_launches);
     CASE(broadcasts_are_joined_with_external_ids);

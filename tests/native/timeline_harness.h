@@ -32,6 +32,7 @@ struct timeline {
 };
 struct fake {
     uint32_t (*launch)(const char *, uint32_t, uint32_t, uint64_t, uint64_t, uint64_t);
+    void (*copy)(uint32_t, uint32_t, uint64_t, uint32_t, uint64_t, uint64_t);
     void (*set)(size_t, int, int);
     void (*counts)(int[4]);
     void (*steal)(void);
@@ -133,6 +134,7 @@ static inline void load_fakes(void)
     void *cupti = open_fake("libcupti.so.13");
     void *torch = open_fake("libtorch_cpu.so");
     find(cupti, "fake_launch", &fake.launch);
+    find(cupti, "fake_copy", &fake.copy);
     find(cupti, "fake_set", &fake.set);
     find(cupti, "fake_counts", &fake.counts);
     find(cupti, "fake_steal", &fake.steal);

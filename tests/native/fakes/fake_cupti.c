@@ -13,7 +13,7 @@
 typedef void (*requested_function)(uint8_t **, size_t *, size_t *);
 typedef void (*completed_function)(void *, uint32_t, uint8_t *, size_t, size_t);
 
-enum { KERNEL = 10, EXTERNAL = 39, KINDS = 64, EXTERNAL_BYTES = 24 };
+enum { KERNEL = 10, COPY = 22, EXTERNAL = 39, KINDS = 64, EXTERNAL_BYTES = 24, COPY_BYTES = 96 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static requested_function requested;
@@ -120,6 +120,25 @@ uint32_t fake_launch(const char *name, uint32_t grid, uint32_t stream, uint64_t 
     }
     pthread_mutex_unlock(&lock);
     return id;
+}
+
+/* Between two GPUs, or on one where both are the same. */
+void fake_copy(uint32_t source, uint32_t destination, uint64_t bytes, uint32_t stream, uint64_t start, uint64_t end)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t id = correlation++;
+    uint8_t *record = enabled[COPY] ? space(COPY_BYTES) : NULL;
+    if (record != NULL) {
+        put32(record, 0, COPY);
+        put64(record, 8, bytes);
+        put64(record, 16, start);
+        put64(record, 24, end);
+        put32(record, 40, stream);
+        put32(record, 44, source);
+        put32(record, 52, destination);
+        put32(record, 60, id);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void fake_set(size_t bytes, int externals, int refused)
@@ -276,7 +295,7 @@ int cuptiActivityGetNextRecord(uint8_t *records, size_t valid, uint8_t **record)
     if (*record != NULL) {
         uint32_t kind;
         memcpy(&kind, *record, 4);
-        next = *record + (kind == KERNEL ? kernel_bytes : EXTERNAL_BYTES);
+        next = *record + (kind == KERNEL ? kernel_bytes : kind == COPY ? COPY_BYTES : EXTERNAL_BYTES);
     }
     if (next >= records + valid) {
         return 12;

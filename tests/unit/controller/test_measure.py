@@ -21,6 +21,7 @@ from lagom.wire.layout import (
     NO_CALL,
     SPAN_COLLECTIVE,
     SPAN_COMPUTE,
+    SPAN_P2P,
 )
 
 EPOCH = 7
@@ -62,6 +63,20 @@ def kernel_spans(slot: int, starts: NDArray[np.int64]) -> NDArray[np.void]:
 def starts_of(labels: list[bool], incumbent: int = 1000, candidate: int = 800) -> NDArray[np.int64]:
     lengths = [candidate if label else incumbent for label in labels]
     return np.concatenate([[5000], 5000 + np.cumsum(lengths)[:-1]])
+
+
+def test_copies_between_gpus_count_for_x_and_for_no_site() -> None:
+    labels, _ = window(8, Tier.TIMELINE)
+    starts = starts_of(labels)
+    spans = kernel_spans(0, starts)
+    copies = spans[spans["kind"] == SPAN_COMPUTE].copy()  # over the second and third collective, and 50 ns longer
+    copies["kind"], copies["start_ns"], copies["end_ns"] = SPAN_P2P, starts + 150, starts + 550
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.TIMELINE)
+    meter.add_calls(0, call_records(labels, np.zeros(len(labels), np.int64)))
+    meter.add_spans(0, np.concatenate([spans, copies]))
+    for incumbent, _candidate in meter.pairs():
+        assert (incumbent.x, incumbent.y) == (500, 500)
+        assert incumbent.x_by_site == (200, 100)
 
 
 @pytest.mark.parametrize("tier", [Tier.TIMELINE, Tier.KERNELS])

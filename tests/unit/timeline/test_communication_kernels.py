@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from timeline_helpers import calls, spans, table
+from timeline_helpers import DATA, calls, spans, table
 
 from lagom.records import Function
 from lagom.timeline import KernelTable, from_ring, load, profile
 from lagom.timeline.communication_kernels import COMMUNICATION
+from lagom.timeline.intervals import merge
 from lagom.timeline.join import FOREIGN, join
 from lagom.timeline.kernel_names import (
     NO_FUNCTION,
@@ -24,6 +26,7 @@ from lagom.timeline.kernel_names import (
     kind_of,
 )
 from lagom.timeline.kineto import write
+from lagom.timeline.peer_copies import name_peer_copies
 
 PTOP, DTOD = "Memcpy PtoP (Device -> Device)", "Memcpy DtoD (Device -> Device)"
 
@@ -203,6 +206,35 @@ def test_copies_made_by_symmetric_memory_operators_are_communication(tmp_path: P
     }  # fmt: skip
     write(found, tmp_path / "again.json")
     assert communication_ns(load(tmp_path / "again.json")[0]) == 6 * 120_000
+
+
+def test_a_copy_and_a_launch_without_a_number_are_not_joined() -> None:
+    operator = {"ph": "X", "cat": "cpu_op", "name": "symm_mem::fused", "pid": 1, "tid": 1, "ts": 0, "dur": 10}
+    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaMemcpyAsync", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    copy = {"ph": "X", "cat": "gpu_memcpy", "name": DTOD, "pid": 0, "tid": 7, "ts": 5, "dur": 1, "args": {"stream": 7}}
+    for number in (None, "x", -1):
+        args = {} if number is None else {"correlation": number}
+        events = [operator, {**launch, "args": args}, {**copy, "args": {**copy["args"], **args}}]
+        assert [event["name"] for event in name_peer_copies(events)][-1] == DTOD
+    events = [operator, {**launch, "args": {"correlation": 3}}, {**copy, "args": {"stream": 7, "correlation": 3}}]
+    assert name_peer_copies(events)[-1]["name"] == f"{DTOD} in symm_mem::fused"
+
+
+def test_copies_of_a_real_job_are_communication_and_those_on_one_gpu_are_not() -> None:
+    """torch.profiler on two H200s: six gathers a step by copy engines, each with a copy of the own shard."""
+    path = DATA / "copy_engines_h200x2.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    words = ("Memcpy PtoP", "ncclDevKernel", "symmetric_memory")
+    works = (event for event in events if event.get("cat") in ("kernel", "gpu_memcpy"))
+    spans = sorted((one["ts"], one["ts"] + one["dur"]) for one in works if any(word in one["name"] for word in words))
+    busy = latest = 0.0
+    for start, end in spans:
+        busy, latest = busy + max(0.0, end - max(start, latest)), max(end, latest)
+    (table,) = load(path)
+    names = [table.names[number] for number in table.name[table.is_communication]]
+    assert [name for name in names if "Memcpy" in name] == [PTOP] * 36
+    communicating = table.only(table.is_communication)
+    assert merge(communicating.start, communicating.end).length == pytest.approx(busy * 1000, rel=1e-6)
 
 
 def test_sizes_of_copies_from_the_host_do_not_make_steps_differ(tmp_path: Path) -> None:
