@@ -16,7 +16,7 @@ from benchmarks.matrix.foreign_jobs import AGAIN, LOADED, OFF, ROUND, TUNED, mea
 from benchmarks.matrix.page_values import verdict_of
 from benchmarks.matrix.rows import rows
 from benchmarks.readme_rows import RESULTS, Ratio, matrix, ratio
-from lagom.tune.estimate import SpeedupEstimate
+from lagom.experiment.estimate import SpeedupEstimate
 
 
 def of_readme() -> Iterator[str]:

@@ -33,7 +33,7 @@ from benchmarks.matrix.results_file import PATHS, setup_of
 from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import steps_of
 from lagom import journal
-from lagom.bench.process import ProcessStart, leave_in_order, run_process
+from lagom.experiment.process import ProcessStart, leave_in_order, run_process
 from lagom.files import write_whole
 from lagom.journal.schema import Base
 

@@ -25,8 +25,8 @@ AREAS = {
     "measurement and controller": ("lagom/controller", "lagom/program", "lagom/timeline", "lagom/wire"),
     "search and cost model": ("lagom/search", "lagom/cost"),
     "simulator": ("lagom/sim",),
-    "comparison of arms": ("lagom/bench",),
-    "start settings": ("lagom/start", "lagom/tune"),
+    "comparison of arms": ("lagom/bench", "lagom/experiment"),
+    "start settings": ("lagom/start", "lagom/tune", "lagom/experiment"),
     "jobs": ("benchmarks/jobs",),
     "tensor parallelism": ("lagom/parallel",),
 }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from benchmarks import start_results
 from benchmarks.matrix.page_values import kept_stock, result
 from benchmarks.matrix.rows import BY_HAND
-from lagom.tune.estimate import SpeedupEstimate
+from lagom.experiment.estimate import SpeedupEstimate
 
 RESULTS = Path(__file__).parent / "results"
 #: Two speed-ups are called equal where the interval of their ratio lies within this margin of 1, which README names.

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.start import StartGroup
 from lagom.tune.compare import is_settled
-from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
 from lagom.tune.stages import Tried
 
 RESULTS = Path(__file__).parent / "results"

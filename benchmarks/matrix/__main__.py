@@ -22,7 +22,7 @@ from benchmarks.matrix import compared, foreign_jobs, numerics, passthrough, rep
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.results_file import OtherSetup, Results
 from benchmarks.matrix.rows import QUICK, Row, rows
-from lagom.bench.process import leave_in_order
+from lagom.experiment.process import leave_in_order
 
 KINDS: dict[str, Callable[[Row, Place, dict[str, Any], float], dict[str, Any]]] = {
     "bench": compared.run,

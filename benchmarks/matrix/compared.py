@@ -8,13 +8,14 @@ from typing import Any
 
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
-from lagom.bench.arm_words import Kind, parse_arms
-from lagom.bench.request import Request
+from lagom.bench.arm_words import parse_arms
 from lagom.bench.results import results_of
 from lagom.bench.runner import run_bench
 from lagom.bench.schedule import left
-from lagom.bench.store import FILE, BenchRecord
 from lagom.bench.table import as_json
+from lagom.experiment.arm import Kind
+from lagom.experiment.request import Request
+from lagom.experiment.store import FILE, Record
 
 SAMPLES = 40
 PRELOAD = "LD_PRELOAD"
@@ -60,7 +61,7 @@ def _restore(request: Request, earlier: dict[str, Any]) -> None:
     of results holds us to. Any other variable that differs is refused."""
     if "record" not in earlier or (request.folder / FILE).exists():
         return
-    record = BenchRecord.model_validate({**earlier["record"], "command": list(request.command)})
+    record = Record.model_validate({**earlier["record"], "command": list(request.command)})
     if PRELOAD in request.environ:
         record.environ[PRELOAD] = request.environ[PRELOAD]
     request.folder.mkdir(parents=True, exist_ok=True)

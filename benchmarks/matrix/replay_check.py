@@ -11,7 +11,7 @@ from benchmarks.matrix import compared
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
 from lagom.bench.arm_words import parse_arms
-from lagom.bench.request import Request
+from lagom.experiment.request import Request
 
 SAMPLES = 40
 REPLAY, LIVE = "own:replay=", "own:lagom"

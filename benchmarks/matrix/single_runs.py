@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom import journal
-from lagom.bench.process import ProcessStart, run_process
+from lagom.experiment.process import ProcessStart, run_process
 from lagom.journal.schema import Base
 
 

@@ -21,8 +21,8 @@ from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import steps_of, summarize_log
 from lagom import journal
-from lagom.bench.process import ProcessStart, run_process
 from lagom.cli.pin import write_pins
+from lagom.experiment.process import ProcessStart, run_process
 from lagom.journal.reader import Tail
 
 HOLD_SECONDS = 0.5

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 
 from lagom.controller.arms import ArmWish
 from lagom.errors import LagomError
+from lagom.experiment.arm import NO_CONTROLLER, Arm, Kind
 from lagom.search import STRATEGIES
 
 #: DHelix's and Liger's settings, as their scripts export them.
@@ -22,45 +21,13 @@ BARE = ("stock", "static", "grid", "dhelix", "liger", OFF)
 VALUED = ("set", "static", "replay", "env", "headroom")
 HEADROOM_STRATEGY = "auto"  # what tunes a job with head-room; own:auto is the same without it
 LISTS = ("set", "replay", "env")  # whose values may hold commas
-NO_CONTROLLER = {"LAGOM_CONTROLLER": "none"}  # the plugin counts calls and changes nothing
 
 
 class BadArm(LagomError):
     """A word of ``--arms`` that cannot be understood."""
 
 
-class Kind(Enum):
-    """How an arm can be compared with stock, best first."""
-
-    IN_JOB = "in job"  # alternates with stock within one job
-    TUNING = "tuning"  # tunes in a process of its own; what it found becomes an in-job arm
-    PROCESS = "process"  # a process of its own each time, in shuffled order
-
-
-@dataclass(frozen=True, slots=True)
-class BenchArm:
-    """One arm: its name in every table, how it is compared, and what that takes."""
-
-    name: str
-    kind: Kind
-    wish: ArmWish | None = None  # in job: what the controller is asked for
-    strategy: str = ""  # tuning
-    options: tuple[str, ...] = ()  # of `lagom run`
-    environ: dict[str, str] = field(default_factory=dict)
-    plugin: bool = True
-
-    @property
-    def tunes(self) -> bool:
-        """Whether it changes while the job runs, so that only what comes after the search counts."""
-        return bool(self.strategy)
-
-    @property
-    def pins(self) -> bool:
-        """Whether it is stock until its rules are agreed on."""
-        return "--set" in self.options
-
-
-def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
+def parse_arms(words: list[str]) -> tuple[Arm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
     asked = [_arm(word) for text in words for word in _some(text)]
     arms = {arm.name: arm for arm in (_arm("stock"), *asked)}
@@ -69,14 +36,6 @@ def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
         return tuple(arms.values())
     beside = {"own:stock": _arm("own:stock")}
     return tuple(one for name, arm in arms.items() for one in ((*beside.values(), arm) if name == first else (arm,)))
-
-
-def arm_with(settings: Mapping[str, str]) -> BenchArm:
-    """Plain NCCL in a process of its own, started with these variables; its name is the word that asks for it."""
-    if not settings:
-        return _arm("own:stock")
-    words = ",".join(f"{name}={value}" for name, value in settings.items())
-    return BenchArm(f"env={words}", Kind.PROCESS, environ={**NO_CONTROLLER, **settings})
 
 
 def _some(text: str) -> list[str]:
@@ -108,17 +67,17 @@ def _holds_commas(word: str) -> bool:
     return bool(equals) and head in LISTS
 
 
-def _arm(word: str) -> BenchArm:
+def _arm(word: str) -> Arm:
     if word.startswith("own:"):
         return _own(word.removeprefix("own:"))
     head, equals, value = word.partition("=")
     if equals and not value:
         raise BadArm(f"the arm '{word}' has no value; write {head}=SOMETHING.")
     if head in TUNERS and not equals:
-        return BenchArm(word, Kind.TUNING, strategy=head)
+        return Arm(word, Kind.TUNING, strategy=head)
     if word == OFF or head in ("env", "headroom"):
         return _process(word, head, value)
-    return BenchArm(word, Kind.IN_JOB, wish=_wish(word, head, value))
+    return Arm(word, Kind.IN_JOB, wish=_wish(word, head, value))
 
 
 def _wish(word: str, head: str, value: str) -> ArmWish:
@@ -141,26 +100,26 @@ def _wish(word: str, head: str, value: str) -> ArmWish:
     raise BadArm(f"there is no arm '{word}'; choose among: {known}.")
 
 
-def _process(word: str, head: str, value: str) -> BenchArm:
+def _process(word: str, head: str, value: str) -> Arm:
     if word == OFF:
-        return BenchArm(word, Kind.PROCESS, plugin=False)
+        return Arm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
-        return BenchArm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
-    return BenchArm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **_variables(word, value)})
+        return Arm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
+    return Arm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **_variables(word, value)})
 
 
-def _own(word: str) -> BenchArm:
+def _own(word: str) -> Arm:
     """The same in a process of its own. The caps of others are set as they set them: by variables."""
     arm, name = _arm(word), f"own:{word}"
     literal = {"dhelix": DHELIX, "liger": LIGER}.get(word)
     if word == "stock" or literal is not None:
-        return BenchArm(name, Kind.PROCESS, environ={**NO_CONTROLLER, **(literal or {})})
+        return Arm(name, Kind.PROCESS, environ={**NO_CONTROLLER, **(literal or {})})
     if arm.kind is Kind.PROCESS:
         return arm
     if arm.kind is Kind.TUNING:
         return replace(arm, name=name, kind=Kind.PROCESS)
     assert arm.wish is not None
-    return BenchArm(name, Kind.PROCESS, options=_pinned(word, arm.wish))
+    return Arm(name, Kind.PROCESS, options=_pinned(word, arm.wish))
 
 
 def _pinned(word: str, wish: ArmWish) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from lagom.bench.arm_words import BenchArm, Kind
-from lagom.bench.request import Request
 from lagom.bench.results import SWEEPS
-from lagom.bench.store import BenchRecord, RunRecord
+from lagom.experiment.arm import Kind, Task
+from lagom.experiment.request import Request
+from lagom.experiment.store import Record, RunRecord
 from lagom.format import format_count
 from lagom.search.statistics import fewest_pairs
 
@@ -21,30 +21,6 @@ LEAST_PAIRS = fewest_pairs(0.05 / 2)
 PAIRS_A_CYCLE = 2
 #: After so many failures of one thing it is not tried again.
 ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One process to run: a tuning run of an arm, the in-job comparison of all (``cycles`` of it), or one process of an
-    arm in a round."""
-
-    kind: Kind
-    arm: BenchArm | None = None
-    round: int = 0
-    cycles: int = 0
-    label: str = ""  # instead of the arm's name
-
-    @property
-    def arm_name(self) -> str:
-        """Empty of the in-job comparison, which has all arms."""
-        return "" if self.arm is None else self.arm.name
-
-    @property
-    def name(self) -> str:
-        """For the log folder's name."""
-        words = self.label or self.arm_name
-        arm = "".join(c if c.isalnum() else "-" for c in words.replace(", ", " "))[:40]
-        return "-".join(filter(None, (self.kind.value.replace(" ", "-"), arm, f"{self.round:02d}")))
 
 
 def tasks(request: Request) -> Iterator[Task]:
@@ -66,7 +42,7 @@ def _round(request: Request, number: int) -> Iterator[Task]:
     yield from (Task(Kind.PROCESS, arm, number) for arm in arms)
 
 
-def left(request: Request, record: BenchRecord) -> list[Task]:
+def left(request: Request, record: Record) -> list[Task]:
     """What is still wanted of :func:`tasks`. What failed :data:`ATTEMPTS` times is not tried again; what was cut off
     is, however often."""
     failed = Counter((run.kind, run.arm) for run in record.runs if run.failed)
@@ -87,7 +63,7 @@ def left(request: Request, record: BenchRecord) -> list[Task]:
     return waiting
 
 
-def _cycles_done(request: Request, record: BenchRecord, number: int) -> int:
+def _cycles_done(request: Request, record: Record, number: int) -> int:
     """Of the comparison within job ``number``, over all the processes that it took."""
     runs = [run for run in record.runs_of(Kind.IN_JOB.value) if run.round == number]
     return sum(_cycles_of(run, request) for run in runs)

@@ -14,7 +14,7 @@ from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, t
 
 if TYPE_CHECKING:
     from lagom.bench.results import Result
-    from lagom.bench.store import BenchRecord
+    from lagom.experiment.store import Record
 
 DEFAULT_ARMS = "stock,auto,static"
 FOLDER = Path("lagom-bench")
@@ -94,13 +94,13 @@ def bench(
     Example: lagom bench --arms stock,auto,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
     """
     from lagom.bench.arm_words import parse_arms
-    from lagom.bench.process import leave_in_order
-    from lagom.bench.request import Request
     from lagom.bench.results import results_of
-    from lagom.bench.results_folder import discard
     from lagom.bench.runner import run_bench
     from lagom.bench.schedule import preview
-    from lagom.bench.store import Store
+    from lagom.experiment.process import leave_in_order
+    from lagom.experiment.request import Request
+    from lagom.experiment.results_folder import discard
+    from lagom.experiment.store import Store
 
     check_job(command, metric, _say)
     request = Request(
@@ -133,7 +133,7 @@ def bench(
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)
 
 
-def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bool) -> None:
+def _show(record: Record, results: list[Result], path: Path, *, as_json: bool) -> None:
     from lagom.bench import table
 
     if as_json:

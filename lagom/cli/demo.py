@@ -27,8 +27,8 @@ def demo(
     """
     if json_file is not None:
         check_named(json_file)
-    from lagom.bench.process import leave_in_order
     from lagom.demo.run_demo import run_demo
+    from lagom.experiment.process import leave_in_order
 
     leave_in_order()
     raise typer.Exit(run_demo(json_file=json_file, seconds=seconds))

@@ -15,8 +15,8 @@ from lagom.cli.common import console
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
-    from lagom.bench.request import Request
-    from lagom.bench.store import BenchRecord
+    from lagom.experiment.request import Request
+    from lagom.experiment.store import Record
     from lagom.tune import TunePlan, TuneResult
 
 
@@ -33,8 +33,8 @@ def told_how_to_go_on(out: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def claim_folder(request: Request, say: Callable[[str], None], *, is_named: bool) -> None:
-    """The folder of raw samples for this process; raises :class:`BadBench` where it may not be used."""
-    from lagom.bench.results_folder import claim
+    """The folder of raw samples for this process; raises :class:`BadRecord` where it may not be used."""
+    from lagom.experiment.results_folder import claim
 
     if risk := claim(request.folder, is_named=is_named):
         say(f"warning: {risk}")
@@ -42,7 +42,7 @@ def claim_folder(request: Request, say: Callable[[str], None], *, is_named: bool
 
 def ask_for_direction(request: Request, say: Callable[[str], None]) -> None:
     """Where the metric's expression names a speed, and is taken for a time."""
-    from lagom.bench.metric import ASKS_DIRECTION, looks_like_throughput
+    from lagom.experiment.metric import ASKS_DIRECTION, looks_like_throughput
 
     if looks_like_throughput(request.metric) and not request.higher_is_better:
         say(ASKS_DIRECTION)
@@ -54,7 +54,7 @@ def check_job(command: Sequence[str], metric: str, say: Callable[[str], None]) -
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
     if metric:
-        from lagom.bench.metric import compile_metric
+        from lagom.experiment.metric import compile_metric
 
         compile_metric(metric)
     _check_ranks(command, say)
@@ -74,7 +74,7 @@ def _check_ranks(command: Sequence[str], say: Callable[[str], None]) -> None:
         say(f"warning: {started.why}; if other nodes run ranks of this job, {instead}.")
 
 
-def show_tuned(plan: TunePlan, record: BenchRecord, result: TuneResult, *, as_json: bool) -> None:
+def show_tuned(plan: TunePlan, record: Record, result: TuneResult, *, as_json: bool) -> None:
     """What a search over start settings came to, on standard output."""
     from lagom.tune.result_table import print_result
     from lagom.tune.tune_result import as_json as to_json

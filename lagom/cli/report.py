@@ -19,7 +19,7 @@ from lagom.errors import UsageError
 from lagom.files import check_named, newest_own, open_regular, write_named
 
 if TYPE_CHECKING:
-    from lagom.bench.store import BenchRecord, TuneRecord
+    from lagom.experiment.store import Record, TuneRecord
     from lagom.report.advice import Advices
     from lagom.report.read_run import Run
     from lagom.report.run_model import RunReport
@@ -112,7 +112,7 @@ def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]]
         return None
     if is_config(what):
         return "is a saved config", partial(_report_config, what)
-    from lagom.bench.store import FILE, read_record
+    from lagom.experiment.store import FILE, read_record
 
     record = read_record(what / FILE) if (what / FILE).is_file() else None
     if record is None or record.tune is None:
@@ -122,7 +122,7 @@ def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]]
 
 def _newest_results() -> Path | None:
     """The folder of results below this one that is newer than every log here; of `lagom bench`, its newest log is."""
-    from lagom.bench.store import FILE
+    from lagom.experiment.store import FILE
     from lagom.journal import find_own_logs
 
     found = newest_own([*Path().glob(f"lagom-*/{FILE}"), *find_own_logs(Path())])
@@ -137,7 +137,7 @@ def _report_config(file: Path, as_json: bool, everything: bool) -> int:
     return 1 if shown.fit is not None and shown.fit.refusal else 0
 
 
-def _report_tuning(record: BenchRecord, aim: TuneRecord, as_json: bool, everything: bool) -> int:
+def _report_tuning(record: Record, aim: TuneRecord, as_json: bool, everything: bool) -> int:
     from lagom.tune.course import plan_of
     from lagom.tune.tune_result import find_result, tried_of
 

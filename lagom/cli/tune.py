@@ -19,8 +19,8 @@ from lagom.errors import UsageError
 from lagom.format import format_count
 
 if TYPE_CHECKING:
-    from lagom.bench.request import Request
-    from lagom.bench.store import Store, TuneRecord
+    from lagom.experiment.request import Request
+    from lagom.experiment.store import Store, TuneRecord
     from lagom.start import Transport
     from lagom.tune import TuneResult
     from lagom.tune.more_time import MoreTime
@@ -86,10 +86,10 @@ def tune(
 
     Example: lagom tune --metric "step time: ([0-9.]+)" -- torchrun --nproc-per-node 8 train.py
     """
-    from lagom.bench.process import leave_in_order
-    from lagom.bench.request import Request
-    from lagom.bench.results_folder import discard
-    from lagom.bench.store import Store
+    from lagom.experiment.process import leave_in_order
+    from lagom.experiment.request import Request
+    from lagom.experiment.results_folder import discard
+    from lagom.experiment.store import Store
 
     if demo:
         command = [sys.executable, "-m", "lagom.demo.job", *DEMO]
@@ -156,8 +156,8 @@ def _say_what_it_needs(more: MoreTime | None, *, is_demo: bool) -> None:
 
 def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
     """What a search that begins will try."""
-    from lagom.bench.store import GroupRecord, TuneRecord
     from lagom.doctor.libraries import find_nccl
+    from lagom.experiment.store import GroupRecord, TuneRecord
     from lagom.start import known_factors, known_groups
     from lagom.tune.course import leave_out_set
     from lagom.tune.transport import Connected, find_connected
@@ -193,9 +193,9 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
 
 def _write(request: Request, store: Store, result: TuneResult) -> bool:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE; whether there is anything to write."""
-    from lagom.bench.store import cannot_be_written
     from lagom.config_file import save_config
     from lagom.environment import conf_file
+    from lagom.experiment.store import cannot_be_written
     from lagom.files import write_whole
     from lagom.launch.cached_config import keep_config
     from lagom.tune.live_search import found_by, live_config

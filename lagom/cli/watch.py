@@ -124,7 +124,7 @@ def _screen(stack: contextlib.ExitStack, *, once: bool, as_json: bool) -> View:
         from lagom.watch.screen import page
 
         return lambda node: console.print(page(node))
-    from lagom.bench.process import leave_in_order
+    from lagom.experiment.process import leave_in_order
     from lagom.watch.screen import line_view, live_view
 
     if not console.is_terminal:

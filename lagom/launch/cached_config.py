@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom import headroom
-from lagom.bench.fingerprint import env_fingerprint
 from lagom.config_cache import CachedConfig, ConfigCache, Job, Machine
 from lagom.config_file import BEST_SO_FAR_NAME, load_config
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import find_gpu, with_conf_files
 from lagom.errors import LagomError
+from lagom.experiment.fingerprint import env_fingerprint
 from lagom.journal import RunState, Verdict, refusal_of, verdict_of
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launchers import Ranks, read_command, starts_every_rank, words_of_program, words_that_stay

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lagom import environment, journal
-from lagom.bench.job_regions import JobRegions
 from lagom.config_file import BadConfig, Fingerprint, SavedConfig, find_evidence, load_config, read_evidence
+from lagom.experiment.job_regions import JobRegions
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
 from lagom.settings import read

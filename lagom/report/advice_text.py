@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lagom import environment
-from lagom.bench.store import FILE, read_record
 from lagom.errors import UsageError
+from lagom.experiment.store import FILE, read_record
 from lagom.format import format_variables
 from lagom.journal import RunState
 from lagom.report.advice import Advices, Standing, join_advice

@@ -5,8 +5,8 @@ was found."""
 
 from __future__ import annotations
 
+from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.tune.course import run_tune
-from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
 from lagom.tune.stages import PLAIN, TunePlan, TuneTrial, plan_for
 from lagom.tune.trials import next_trial
 from lagom.tune.tune_result import TuneResult, find_result

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.start import StartGroup
-from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
 from lagom.tune.stages import PLAIN, STAGES, Stage, Tried, TunePlan
 
 #: After so many processes of a group that gave nothing it is left out.

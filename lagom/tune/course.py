@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lagom.bench.arm_words import Kind, arm_with
-from lagom.bench.iteration_time import SETTLING_SHARE
-from lagom.bench.job_regions import SPAN_SECONDS
-from lagom.bench.request import Request
-from lagom.bench.runner import run_task
-from lagom.bench.schedule import Task
-from lagom.bench.store import BenchRecord, RunRecord, Store, TuneRecord
 from lagom.environment import conf_files, read_conf
+from lagom.experiment.arm import Kind, Task, arm_with
+from lagom.experiment.iteration_time import SETTLING_SHARE
+from lagom.experiment.job_regions import SPAN_SECONDS
+from lagom.experiment.request import Request
+from lagom.experiment.store import Record, RunRecord, Store, TuneRecord
+from lagom.experiment.trial import run_task
 from lagom.format import format_count
 from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
@@ -148,7 +147,7 @@ def run_tune(
 
 
 def needs_more_time(
-    request: Request, plan: TunePlan, record: BenchRecord, result: TuneResult, simulated: float | None = None
+    request: Request, plan: TunePlan, record: Record, result: TuneResult, simulated: float | None = None
 ) -> MoreTime | None:
     """Of a search that ended without an answer, where more processes may give one. ``simulated``: seconds, as for
     :func:`run_tune`."""

@@ -6,15 +6,13 @@ that was found. What each of the two contributes is kept apart: a speed-up of wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-from lagom.bench.arm_words import parse_arms
-from lagom.bench.request import Request
-from lagom.bench.runner import run_task
-from lagom.bench.schedule import Kind, Task
-from lagom.bench.store import RunRecord, Store
 from lagom.config_file import SavedConfig, load_config, saved_in
+from lagom.experiment.arm import Arm, Kind, Task
+from lagom.experiment.request import Request
+from lagom.experiment.store import RunRecord, Store
+from lagom.experiment.trial import run_task
 from lagom.start import StartGroup
 from lagom.tune.numbering import numbered
 
@@ -39,7 +37,7 @@ def search_while_running(
         say(f"{max(0.0, time_left):.0f} s are left, too few to tune the job while it runs; `lagom run` does that.")
         return
     say("one more process tunes the job while it runs, inside this start.")
-    arm = replace(next(arm for arm in parse_arms(["auto"]) if arm.kind is Kind.TUNING), environ=_settings(start))
+    arm = Arm("auto", Kind.TUNING, strategy="auto", environ=_settings(start))
     task = Task(Kind.TUNING, arm, label="while it runs")
     run = run_task(numbered(request, len(store.record.runs) + 1), task, store, time_left, say)
     run.group, run.settings = "" if start is None else start.name, _settings(start)

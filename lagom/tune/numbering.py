@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lagom.bench.request import Request
 from lagom.config_cache import PLACEHOLDER
+from lagom.experiment.request import Request
 
 
 def numbered(request: Request, number: int) -> Request:

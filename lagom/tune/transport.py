@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lagom.bench.arm_words import Kind
-from lagom.bench.process import Ended, ProcessStart, Seen, grace_within, run_process
-from lagom.bench.request import Request
-from lagom.bench.store import RunRecord
+from lagom.experiment.arm import Kind
+from lagom.experiment.process import Ended, ProcessStart, Seen, grace_within, run_process
+from lagom.experiment.request import Request
+from lagom.experiment.store import RunRecord
 from lagom.start import Transport
 from lagom.tune.numbering import numbered
 

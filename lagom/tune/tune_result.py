@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lagom.bench.store import BenchRecord, RunRecord
 from lagom.config_file import Fingerprint, SavedConfig
 from lagom.environment import read_conf
+from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
+from lagom.experiment.store import Record, RunRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import times_of
-from lagom.tune.estimate import SpeedupEstimate, estimate_speedup
 from lagom.tune.live_search import found_by
 from lagom.tune.screening import broken_settings, screened
 from lagom.tune.stages import PLAIN, Tried, TunePlan
@@ -153,7 +153,7 @@ def conf_text(settings: Mapping[str, str], hidden: Path, *, is_simulated: bool =
     return "\n".join([f"# {head}", *lines]) + "\n"
 
 
-def as_json(plan: TunePlan, record: BenchRecord, result: TuneResult) -> dict[str, Any]:
+def as_json(plan: TunePlan, record: Record, result: TuneResult) -> dict[str, Any]:
     """The result as plain values; times as the metric gives them, or seconds. ``effects``: ln of the time with these
     settings over that without, beyond what each does alone."""
     tried = tried_of(record.runs, record.higher_is_better)

@@ -14,7 +14,7 @@ import pytest
 
 from lagom import journal, read_run
 from lagom.atlas import load_atlas
-from lagom.bench.process import ProcessStart
+from lagom.experiment.process import ProcessStart
 from lagom.launch.cached_config import keep_config
 from tests.forked_commands import lagom
 from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, launch

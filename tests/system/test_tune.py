@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.store import RunRecord, read_record
 from lagom.cli.tune import DEMO
 from lagom.config_file import load_config
 from lagom.environment import read_conf
+from lagom.experiment.store import RunRecord, read_record
 from lagom.start import Transport, find_variable, known_factors, known_groups
 from tests.forked_commands import lagom
 from tests.system.launched import bare_environment

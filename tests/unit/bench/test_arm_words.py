@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.arm_words import BadArm, Kind, parse_arms, split_words
+from lagom.bench.arm_words import BadArm, parse_arms, split_words
 from lagom.errors import LagomError
+from lagom.experiment.arm import Kind
 
 
 def test_rules_and_variables_keep_their_commas() -> None:

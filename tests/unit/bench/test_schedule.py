@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.arm_words import Kind, parse_arms
-from lagom.bench.request import Request
-from lagom.bench.results_folder import discard
+from lagom.bench.arm_words import parse_arms
 from lagom.bench.schedule import ATTEMPTS, left, preview, tasks
-from lagom.bench.store import ArmWindow, BadBench, BenchRecord, RunRecord, Store
+from lagom.experiment.arm import Kind
+from lagom.experiment.request import Request
+from lagom.experiment.results_folder import discard
+from lagom.experiment.store import ArmWindow, BadRecord, Record, RunRecord, Store
 
 
 def request(*words: str, **numbers: int) -> Request:
     return Request(("train",), parse_arms(list(words)), Path("nowhere"), **numbers)  # type: ignore[arg-type]
 
 
-def record(asked: Request, *runs: RunRecord) -> BenchRecord:
-    return BenchRecord.model_validate({**asked.key(), "runs": runs})
+def record(asked: Request, *runs: RunRecord) -> Record:
+    return Record.model_validate({**asked.key(), "runs": runs})
 
 
 def test_tuning_comes_before_the_comparison_that_needs_it_and_processes_last() -> None:
@@ -102,12 +103,12 @@ def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch:
     assert Store(asked).record.runs, "no other job for that"
     for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):
         monkeypatch.setenv(name, "1")
-        with pytest.raises(BadBench, match=f"{name} was not set and is 1") as refused:
+        with pytest.raises(BadRecord, match=f"{name} was not set and is 1") as refused:
             Store(asked)
         monkeypatch.delenv(name)
         assert "--out" in str(refused.value)
         assert "--fresh" in str(refused.value)
-    with pytest.raises(BadBench, match="LAGOM_NT was not set and is 1"):
+    with pytest.raises(BadRecord, match="LAGOM_NT was not set and is 1"):
         Store(Request(("train",), asked.arms, tmp_path, environ={"LAGOM_NT": "1"}))
 
 
@@ -115,7 +116,7 @@ def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch:
 def test_a_record_of_another_format_is_refused_by_its_number(tmp_path: Path, number: int) -> None:
     """Even if the rest of it could not be read."""
     (tmp_path / "bench.json").write_text(f'{{"format": {number}}}')
-    with pytest.raises(BadBench, match=rf"json has format {number} and this lagom reads format 2; use the version of"):
+    with pytest.raises(BadRecord, match=rf"json has format {number} and this lagom reads format 2; use the version of"):
         Store(Request(("train",), parse_arms(["off"]), tmp_path))
 
 
@@ -126,7 +127,7 @@ def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:
     store.add(RunRecord(kind="process", arm="own:stock", nccl="2.28.9"))
     store.add(RunRecord(kind="process", arm="env=LD_PRELOAD=libnccl.so", nccl="2.30.1", gpu="H200"))
     for other in ({"nccl": "2.28.9", "gpu": "A40"}, {"nccl": "2.27.3", "gpu": "H200"}):
-        with pytest.raises(BadBench, match=r"was measured on NCCL 2\.28\.9, H200"):
+        with pytest.raises(BadRecord, match=r"was measured on NCCL 2\.28\.9, H200"):
             store.add(comparison(8, "us", **other))
     assert (
         len(Store(Request(("train",), parse_arms(["static=2,env=LD_PRELOAD=libnccl.so"]), tmp_path)).record.runs) == 4
@@ -145,9 +146,9 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lagom.bench.store.os.fsync", full)
+    monkeypatch.setattr("lagom.experiment.store.os.fsync", full)
     for attempt in (store.check_room, lambda: store.add(RunRecord(kind="process", arm="off", value=2.0))):
-        with pytest.raises(BadBench, match=r"cannot be written \(No space left on device\).*the same command"):
+        with pytest.raises(BadRecord, match=r"cannot be written \(No space left on device\).*the same command"):
             attempt()
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
     assert store.path.read_bytes() == before
@@ -156,7 +157,7 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"command": ["train"], "arms": [], "runs": [{}]}'])
 def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "bench.json").write_bytes(damage)
-    with pytest.raises(BadBench, match=r"bench.json is not a benchmark .* --fresh\.$"):
+    with pytest.raises(BadRecord, match=r"bench.json is not a benchmark .* --fresh\.$"):
         Store(Request(("train",), parse_arms(["off"]), tmp_path))
     assert (tmp_path / "bench.json").read_bytes() == damage
 
@@ -164,7 +165,7 @@ def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, da
 def test_what_cannot_be_thrown_away_is_refused_with_what_to_do(tmp_path: Path) -> None:
     discard(tmp_path)
     (tmp_path / "bench.json").mkdir()
-    with pytest.raises(BadBench, match=r"cannot be removed .* --out"):
+    with pytest.raises(BadRecord, match=r"cannot be removed .* --out"):
         discard(tmp_path)
 
 

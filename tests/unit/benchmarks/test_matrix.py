@@ -17,7 +17,8 @@ from benchmarks.matrix.place import JOBS, Place
 from benchmarks.matrix.results_file import OtherSetup, Results
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
-from lagom.bench.arm_words import Kind, parse_arms
+from lagom.bench.arm_words import parse_arms
+from lagom.experiment.arm import Kind
 
 ROWS = rows()
 #: What has been asked for by name.

@@ -9,11 +9,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from lagom.bench import process
-from lagom.bench.request import Request
 from lagom.cli import tune
 from lagom.cli.main import app
 from lagom.errors import UsageError
+from lagom.experiment import process
+from lagom.experiment.request import Request
 
 
 def test_every_option_reaches_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lagom.bench.request import Request
-from lagom.bench.schedule import Task
-from lagom.bench.store import BadBench, GroupRecord, RunRecord, Store, TuneRecord
 from lagom.environment import conf_files
+from lagom.experiment.arm import Task
+from lagom.experiment.request import Request
+from lagom.experiment.store import BadRecord, GroupRecord, RunRecord, Store, TuneRecord
 from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, TunePlan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
@@ -141,7 +141,7 @@ def test_a_record_on_disk_is_gone_on_with(machine: Machine) -> None:
 def test_no_process_is_started_whose_sample_could_not_be_kept(machine: Machine) -> None:
     """Something is in the way of the record: a training run of minutes would be for nothing."""
     Store(machine.request()).path.with_suffix(f".{os.getpid()}.partial").mkdir()
-    with pytest.raises(BadBench, match="cannot be written"):
+    with pytest.raises(BadRecord, match="cannot be written"):
         machine.tune()
     assert machine.started == []
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.request import Request
 from lagom.cli.tune import _choose_groups
+from lagom.experiment.request import Request
 from lagom.start import Transport
 from lagom.tune.transport import Connected, debug_variables, find_connected, read_connected
 from lagom.tune.tune_result import PlainNccl

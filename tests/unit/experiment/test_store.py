@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from lagom.bench.request import Request
-from lagom.bench.results_folder import claim
-from lagom.bench.store import FILE, BadBench, RunRecord, Store, read_record
+from lagom.experiment.request import Request
+from lagom.experiment.results_folder import claim
+from lagom.experiment.store import FILE, BadRecord, RunRecord, Store, read_record
 
 HOLDER = """
 import sys
 from pathlib import Path
-from lagom.bench.results_folder import claim
+from lagom.experiment.results_folder import claim
 claim(Path(sys.argv[1]))
 print("claimed", flush=True)
 sys.stdin.read()
@@ -31,7 +31,7 @@ def test_a_folder_that_another_process_measures_in_is_refused_until_that_one_has
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "claimed\n"
-        with pytest.raises(BadBench, match=r"another lagom measures in .*out; wait for it, or name another"):
+        with pytest.raises(BadRecord, match=r"another lagom measures in .*out; wait for it, or name another"):
             claim(folder)
     claim(folder)
 
@@ -43,11 +43,11 @@ def test_a_folder_that_its_group_may_write_is_used_only_where_the_user_named_it(
     for folder, mode in ((by_group, 0o775), (by_all, 0o777)):
         folder.mkdir()
         folder.chmod(mode)
-    with pytest.raises(BadBench, match=r"may be written by its group \(--out with its name accepts that\)"):
+    with pytest.raises(BadRecord, match=r"may be written by its group \(--out with its name accepts that\)"):
         claim(by_group)
     said = claim(by_group, is_named=True)
     assert said == f"{by_group} may be written by its group: whoever is in it decides what the next run sets."
-    with pytest.raises(BadBench, match="may be written by every user"):
+    with pytest.raises(BadRecord, match="may be written by every user"):
         claim(by_all, is_named=True)
 
 
@@ -73,7 +73,7 @@ def test_a_record_brings_no_variable_that_is_no_start_setting(tune: dict[str, An
     (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", "groups": [GROUP]}}))
     assert Store(request).record.tune is not None
     (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", **tune}}))
-    with pytest.raises(BadBench, match=r"is no start setting of NCCL that lagom knows|has a value that no saved"):
+    with pytest.raises(BadRecord, match=r"is no start setting of NCCL that lagom knows|has a value that no saved"):
         Store(request)
 
 
@@ -81,7 +81,7 @@ def test_a_record_is_continued_from_no_link_and_read_from_any_file(tmp_path: Pat
     request = Request(("train",), (), tmp_path, metric="step (.+)")
     (tmp_path / "elsewhere").write_text(Store(request).record.model_dump_json())
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadBench, match="cannot be read"):
+    with pytest.raises(BadRecord, match="cannot be read"):
         Store(request)
     assert read_record(tmp_path / FILE).command == ["train"]
 
@@ -90,7 +90,7 @@ def test_a_record_that_every_user_may_write_is_not_continued(tmp_path: Path) -> 
     request = Request(("train",), (), tmp_path, metric="step (.+)")
     (tmp_path / FILE).write_text(Store(request).record.model_dump_json())
     (tmp_path / FILE).chmod(0o666)
-    with pytest.raises(BadBench, match="may be written by every user"):
+    with pytest.raises(BadRecord, match="may be written by every user"):
         Store(request)
     (tmp_path / FILE).chmod(0o644)
     assert Store(request).record.command == ["train"]

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench import runner
-from lagom.bench.arm_words import Kind, parse_arms
-from lagom.bench.diagnosis import NO_CALLS
-from lagom.bench.job_regions import JobRegions
-from lagom.bench.metric import Metric
-from lagom.bench.process import Ended, ProcessStart, Seen
-from lagom.bench.request import Request
-from lagom.bench.runner import fill_result
-from lagom.bench.schedule import Task
-from lagom.bench.store import RunRecord, Store
+from lagom.bench.arm_words import parse_arms
+from lagom.experiment import trial
+from lagom.experiment.arm import Kind, Task
+from lagom.experiment.diagnosis import NO_CALLS
+from lagom.experiment.job_regions import JobRegions
+from lagom.experiment.metric import Metric
+from lagom.experiment.process import Ended, ProcessStart, Seen
+from lagom.experiment.request import Request
+from lagom.experiment.store import RunRecord, Store
+from lagom.experiment.trial import fill_result
 
 ARM = next(arm for arm in parse_arms(["own:stock"]) if arm.kind is Kind.PROCESS)
 REQUEST = Request(("train",), (ARM,), Path(), metric="step (.+)")
@@ -69,11 +69,11 @@ def test_a_process_that_is_interrupted_leaves_no_watch_and_no_region(
         JobRegions(start.environment()).region.touch(0o600)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "run_process", interrupted)
+    monkeypatch.setattr(trial, "run_process", interrupted)
     before = inotify_instances()
     request = replace(REQUEST, folder=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        runner.run_task(request, Task(Kind.PROCESS, ARM), Store(request), None, print)
+        trial.run_task(request, Task(Kind.PROCESS, ARM), Store(request), None, print)
     assert (watches, inotify_instances()) == ([before + 1], before)
     assert list((tmp_path / "shm").iterdir()) == []
 

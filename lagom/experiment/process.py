@@ -25,10 +25,10 @@ from types import FrameType
 from typing import IO
 
 from lagom import journal
-from lagom.bench.fingerprint import OURS, PLUGINS
-from lagom.bench.metric import Metric
-from lagom.bench.output import CHUNK_BYTES, OutputFile, OutputLines, read_output
-from lagom.bench.trial_processes import JOB, LIBC, TrialProcesses, describe
+from lagom.experiment.fingerprint import OURS, PLUGINS
+from lagom.experiment.metric import Metric
+from lagom.experiment.output import CHUNK_BYTES, OutputFile, OutputLines, read_output
+from lagom.experiment.trial_processes import JOB, LIBC, TrialProcesses, describe
 from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
 from lagom.settings import new_job_id

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lagom import environment
-from lagom.bench.fingerprint import fingerprint_differences
-from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
-from lagom.bench.request import Request
 from lagom.errors import LagomError
+from lagom.experiment.fingerprint import fingerprint_differences
+from lagom.experiment.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
+from lagom.experiment.request import Request
 from lagom.files import open_own, open_regular, write_whole
 from lagom.version import __version__
 
@@ -22,7 +22,7 @@ FILE = "bench.json"
 FORMAT = 2
 
 
-class BadBench(LagomError):
+class BadRecord(LagomError):
     """A folder of results that cannot be continued."""
 
 
@@ -52,7 +52,7 @@ class ArmWindow(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """One process of the job. ``kind`` is that of :class:`lagom.bench.arm_words.Kind`; ``value`` is the typical
+    """One process of the job. ``kind`` is that of :class:`lagom.experiment.arm.Kind`; ``value`` is the typical
     iteration by ``measure`` (the unit is the metric's; seconds a call; seconds) and ``samples`` are what it was
     taken from."""
 
@@ -178,7 +178,7 @@ class RecordFormat(BaseModel):
     format: int
 
 
-class BenchRecord(RecordFormat):
+class Record(RecordFormat):
     """The whole file."""
 
     format: int = FORMAT
@@ -201,14 +201,14 @@ class Store:
     """``bench.json`` in the folder of results."""
 
     def __init__(self, request: Request) -> None:
-        """Opens or begins it in a folder that :func:`lagom.bench.results_folder.claim` has made; raises
-        :class:`BadBench` if the folder holds another benchmark."""
+        """Opens or begins it in a folder that :func:`lagom.experiment.results_folder.claim` has made; raises
+        :class:`BadRecord` if the folder holds another benchmark."""
         self.path = request.folder / FILE
-        self.record = BenchRecord.model_validate(request.key())
+        self.record = Record.model_validate(request.key())
         if os.path.lexists(self.path):
             self.record = self._continued(request)
 
-    def _continued(self, request: Request) -> BenchRecord:
+    def _continued(self, request: Request) -> Record:
         found, key = read_record(self.path, must_be_ours=True), request.key()
         differing = [f"its {name} differs" for name in key if name != "environ" and getattr(found, name) != key[name]]
         differing += fingerprint_differences(found.environ, self.record.environ)
@@ -216,12 +216,12 @@ class Store:
             raise self._another(f"holds another benchmark ({'; '.join(differing)})")
         return found
 
-    def _another(self, what: str) -> BadBench:
-        return BadBench(f"{self.path} {what}; use another folder with --out, or use --fresh to start over.")
+    def _another(self, what: str) -> BadRecord:
+        return BadRecord(f"{self.path} {what}; use another folder with --out, or use --fresh to start over.")
 
     def add(self, run: RunRecord) -> None:
-        """One more run, on disk before anything else happens; raises :class:`BadBench` if it ran on another NCCL or GPU
-        than those before it. An arm of variables may load another NCCL: that is what it is for."""
+        """One more run, on disk before anything else happens; raises :class:`BadRecord` if it ran on another NCCL or
+        GPU than those before it. An arm of variables may load another NCCL: that is what it is for."""
         same = [one for one in self.record.runs if one.nccl and not one.arm.startswith("env=")]
         if same and run.nccl and not run.arm.startswith("env=") and not same[0].ran_where(run):
             raise self._another(f"was measured on {same[0].machine}, and this process ran on {run.machine}")
@@ -233,7 +233,7 @@ class Store:
         self._write(self.path)
 
     def check_room(self) -> None:
-        """Raises :class:`BadBench` if a process's samples could not be kept as things stand: it is not to be started
+        """Raises :class:`BadRecord` if a process's samples could not be kept as things stand: it is not to be started
         for nothing."""
         trial = self.path.with_suffix(f".{os.getpid()}.partial")
         self._write(trial)
@@ -246,32 +246,32 @@ class Store:
             raise cannot_be_written(self.path, error) from error
 
 
-def cannot_be_written(path: Path, error: OSError) -> BadBench:
+def cannot_be_written(path: Path, error: OSError) -> BadRecord:
     """For any file of the folder: what it held before is whole."""
-    return BadBench(
+    return BadRecord(
         f"{path} cannot be written ({error.strerror or error}); fix that; the same command (without --fresh) continues "
         "after the last process whose samples were kept."
     )
 
 
-def read_record(path: Path, *, must_be_ours: bool = False) -> BenchRecord:
-    """A file of results; raises :class:`BadBench`. ``must_be_ours``: what it names is run, so that no link and no other
-    user's file is read."""
+def read_record(path: Path, *, must_be_ours: bool = False) -> Record:
+    """A file of results; raises :class:`BadRecord`. ``must_be_ours``: what it names is run, so that no link and no
+    other user's file is read."""
     try:
         with os.fdopen(open_own(path), "rb") if must_be_ours else open_regular(path) as file:
             if must_be_ours and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
-                raise BadBench(f"{path} may be written by every user, so it is not continued; measure with --fresh.")
+                raise BadRecord(f"{path} may be written by every user, so it is not continued; measure with --fresh.")
             text = file.read()
         if (number := RecordFormat.model_validate_json(text).format) != FORMAT:
-            raise BadBench(
+            raise BadRecord(
                 f"{path} has format {number} and this lagom reads format {FORMAT}; use the version of lagom that wrote "
                 "it, or measure anew with --fresh."
             )
-        return BenchRecord.model_validate_json(text)
+        return Record.model_validate_json(text)
     except OSError as error:
-        raise BadBench(f"{path} cannot be read ({error.strerror or error}); make it a file you may read.") from error
+        raise BadRecord(f"{path} cannot be read ({error.strerror or error}); make it a file you may read.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "its beginning"
         what = f"{path} is not a benchmark file of lagom, or is damaged (at {where}: {first['msg']})"
-        raise BadBench(f"{what}; restore a complete copy, or start over with --fresh.") from error
+        raise BadRecord(f"{what}; restore a complete copy, or start over with --fresh.") from error

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.bench.output import LONGEST_LINE, OutputFile, OutputLines, read_output
-from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
-from lagom.bench.store import RunRecord
+from lagom.experiment.output import LONGEST_LINE, OutputFile, OutputLines, read_output
+from lagom.experiment.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
+from lagom.experiment.store import RunRecord
 from tests.waiting import wait_until
 
 LAUNCHERS = [
@@ -147,8 +147,8 @@ def test_the_job_ends_when_whoever_measures_it_is_killed(tmp_path: Path) -> None
     ours = f"""
 import sys
 from pathlib import Path
-from lagom.bench.output import LONGEST_LINE, OutputLines, OutputFile
-from lagom.bench.process import ProcessStart, run_process
+from lagom.experiment.output import LONGEST_LINE, OutputLines, OutputFile
+from lagom.experiment.process import ProcessStart, run_process
 run_process(ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None))
 """
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -172,7 +172,7 @@ def test_a_second_ctrl_c_ends_the_waiting_and_no_rank_is_left(tmp_path: Path) ->
     ours = f"""
 import signal, sys
 from pathlib import Path
-from lagom.bench import process
+from lagom.experiment import process
 signal.signal(signal.SIGINT, signal.default_int_handler)
 wait = process.subprocess.Popen.wait
 def told(self, timeout=None):

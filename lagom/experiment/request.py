@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lagom.bench.arm_words import BenchArm, Kind
-from lagom.bench.fingerprint import env_fingerprint
 from lagom.environment import with_conf_files
+from lagom.experiment.arm import Arm, Kind
+from lagom.experiment.fingerprint import env_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Request:
     """
 
     command: tuple[str, ...]
-    arms: tuple[BenchArm, ...]
+    arms: tuple[Arm, ...]
     folder: Path
     cycles: int = 8
     jobs: int = 1
@@ -44,7 +44,7 @@ class Request:
     by: str = ""
     is_lost: Callable[[Sequence[float]], bool] = lambda samples: False
 
-    def of(self, kind: Kind) -> tuple[BenchArm, ...]:
+    def of(self, kind: Kind) -> tuple[Arm, ...]:
         """The arms of one kind."""
         return tuple(arm for arm in self.arms if arm.kind is kind)
 

@@ -11,9 +11,9 @@ import pytest
 
 from lagom import journal
 from lagom.bench.arm_words import parse_arms
-from lagom.bench.iteration_time import is_enough, steady, value_of
-from lagom.bench.metric import Metric
-from lagom.bench.process import Ended, ProcessStart, Seen, _read
+from lagom.experiment.iteration_time import is_enough, steady, value_of
+from lagom.experiment.metric import Metric
+from lagom.experiment.process import Ended, ProcessStart, Seen, _read
 
 ARMS = {arm.name: arm for arm in parse_arms(["own:stock,own:lagom,own:static=2"])}
 STOCK, TUNED, PINNED = ARMS["own:stock"], ARMS["own:lagom"], ARMS["own:static=2"]

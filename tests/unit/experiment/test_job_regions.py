@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench import job_regions
-from lagom.bench.job_regions import FIRST_LOOKS, SPAN_SECONDS, JobRegions, RankStart, digest
+from lagom.experiment import job_regions
+from lagom.experiment.job_regions import FIRST_LOOKS, SPAN_SECONDS, JobRegions, RankStart, digest
 from lagom.start import VARIABLES
 from lagom.wire.peek import GroupView, RegionView, Untunable
 from lagom.wire.views import CommunicatorView, ProcessView, SlotView

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from lagom.bench.fingerprint import env_fingerprint, fingerprint_differences
+from lagom.experiment.fingerprint import env_fingerprint, fingerprint_differences
 
 
 def test_what_changes_the_job_is_told_apart() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lagom import journal
-from lagom.bench.store import ArmWindow, RunRecord
 from lagom.controller.arms import ArmWish, SiteWish
+from lagom.experiment.store import ArmWindow, RunRecord
 from lagom.journal import RunState
 from lagom.journal.schema import Base, ConfigRecord
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lagom.bench.metric import LONGEST_LINE, SLOW_SEARCHES, Metric, compile_metric, looks_like_throughput
 from lagom.errors import UsageError
+from lagom.experiment.metric import LONGEST_LINE, SLOW_SEARCHES, Metric, compile_metric, looks_like_throughput
 
 STEPS = 60
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.bench import process, trial_processes
-from lagom.bench.process import Ended, ProcessStart, grace_within, run_process
-from lagom.bench.trial_processes import TrialProcesses, list_processes
+from lagom.experiment import process, trial_processes
+from lagom.experiment.process import Ended, ProcessStart, grace_within, run_process
+from lagom.experiment.trial_processes import TrialProcesses, list_processes
 from tests.waiting import wait_until
 
 #: Called by a script for a process that it has started: writes its number once it runs in a session of its own. A

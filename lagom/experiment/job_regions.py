@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lagom.bench.region_watch import RegionWatch
+from lagom.experiment.region_watch import RegionWatch
 from lagom.start import VARIABLES
 from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.layout import ffi

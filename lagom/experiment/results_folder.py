@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from lagom.bench.store import FILE, BadBench
+from lagom.experiment.store import FILE, BadRecord
 from lagom.files import not_ours, open_append, trusted_owners
 
 #: Whatever the umask.
@@ -20,7 +20,7 @@ def claim(folder: Path, *, is_named: bool = False) -> str:
     """Make the folder, and have it for this process as long as it lives: two that write one record would lose each
     other's processes. ``is_named``: the user asked for it, and so may let its group write there.
 
-    Returns one sentence about a folder that is accepted with a risk, else nothing. Raises :class:`BadBench` where
+    Returns one sentence about a folder that is accepted with a risk, else nothing. Raises :class:`BadRecord` where
     others could have written what it holds, where another process has it, or nothing can be written.
     """
     try:
@@ -33,16 +33,18 @@ def claim(folder: Path, *, is_named: bool = False) -> str:
             said = f"{folder} may be written by its group: whoever is in it decides what the next run sets."
             reason = "" if is_named else "may be written by its group (--out with its name accepts that)"
         if reason:
-            raise BadBench(f"{folder} {reason}, so it is not used; name a folder of your own with --out.")
+            raise BadRecord(f"{folder} {reason}, so it is not used; name a folder of your own with --out.")
         lock = open_append(folder / LOCK)
     except OSError as error:
         why = error.strerror or error
-        raise BadBench(f"{folder / LOCK} cannot be written ({why}); name another folder with --out.") from error
+        raise BadRecord(f"{folder / LOCK} cannot be written ({why}); name another folder with --out.") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise BadBench(f"another lagom measures in {folder}; wait for it, or name another folder with --out.") from None
+        raise BadRecord(
+            f"another lagom measures in {folder}; wait for it, or name another folder with --out."
+        ) from None
     except OSError:
         pass  # a file system without locks
     return said
@@ -56,12 +58,12 @@ def _others_link(path: Path) -> str:
 
 
 def discard(folder: Path) -> None:
-    """Throw away what the folder holds of a benchmark; raises :class:`BadBench`."""
+    """Throw away what the folder holds of a benchmark; raises :class:`BadRecord`."""
     path = folder / FILE
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
         why = error.strerror or error
-        raise BadBench(
+        raise BadRecord(
             f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
         ) from error

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lagom.bench.region_watch import RegionWatch
+from lagom.experiment.region_watch import RegionWatch
 
 
 def test_a_file_that_came_and_went_is_known(tmp_path: Path) -> None:
