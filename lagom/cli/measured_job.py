@@ -48,30 +48,36 @@ def ask_for_direction(request: Request, say: Callable[[str], None]) -> None:
         say(ASKS_DIRECTION)
 
 
-def check_job(command: Sequence[str], metric: str, say: Callable[[str], None]) -> None:
+def check_job(command: Sequence[str], metric: str, say: Callable[[str], None], nnodes: int = 1) -> None:
     """Raises :class:`UsageError` for a command that is not there or that starts the ranks of one node of several, and
-    for a metric that is no expression with one group."""
+    for a metric that is no expression with one group. ``nnodes``: nodes of which each starts the command."""
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
     if metric:
         from lagom.experiment.metric import compile_metric
 
         compile_metric(metric)
-    _check_ranks(command, say)
+    _check_ranks(command, say, nnodes)
 
 
-def _check_ranks(command: Sequence[str], say: Callable[[str], None]) -> None:
+def _check_ranks(command: Sequence[str], say: Callable[[str], None], nnodes: int) -> None:
     """Nodes that measure for themselves come to different settings, and NCCL needs the same ones on every rank."""
     from lagom.launch.launchers import Ranks, read_command
 
     started = read_command(command, os.environ)
-    instead = "give one command that starts the ranks of all nodes (srun, mpirun)"
+    each = "start `lagom tune --nnodes N` with it on every node"
+    if nnodes > 1:
+        if started.ranks is Ranks.AWAY:
+            raise UsageError(f"{started.why}: it is started once, for all nodes; leave --nnodes out.")
+        if started.nodes > 1 and started.nodes != nnodes:
+            raise UsageError(f"{started.why}, and --nnodes {nnodes} is another number; make both the same.")
+        return
     if started.ranks is Ranks.SOME:
-        raise UsageError(
-            f"{started.why}, and each node would choose settings of its own; {instead}, or a job of one node."
-        )
+        raise UsageError(f"{started.why}, and each node would choose settings of its own; {each}.")
     if started.ranks is Ranks.UNCLEAR:
-        say(f"warning: {started.why}; if other nodes run ranks of this job, {instead}.")
+        say(f"warning: {started.why}; if other nodes run ranks of this job, {each}.")
+    if not started.passes:
+        say(f"warning: {started.why}; name every variable that is tried, or the ranks run without it.")
 
 
 def show_tuned(plan: TunePlan, record: Record, result: TuneResult, *, as_json: bool) -> None:

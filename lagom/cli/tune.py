@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,15 +16,19 @@ import typer
 
 from lagom.cli.common import say
 from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, show_tuned, told_how_to_go_on
+from lagom.cli.tune_nodes import keep_found, request_of, session_of
 from lagom.errors import UsageError
 from lagom.format import format_count
 
 if TYPE_CHECKING:
+    from lagom.config_file import SavedConfig
     from lagom.experiment.request import Request
     from lagom.experiment.store import Store, TuneRecord
+    from lagom.nodes.enrolment import Session
     from lagom.start import Transport
     from lagom.tune import TuneResult
     from lagom.tune.more_time import MoreTime
+    from lagom.tune.on_nodes import Coordinator
     from lagom.tune.tune_result import PlainNccl
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
@@ -76,6 +81,20 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the order of processes.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the earlier results in the folder.")] = False,
+    nnodes: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="The job runs on N nodes: start this command on each, with the same --out.", min=1
+        ),
+    ] = 1,
+    rdzv_endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="With --nnodes, where no folder is shared: one of the nodes, and a free port.",
+            show_default=False,
+        ),
+    ] = "",
     demo: Annotated[bool, typer.Option("--demo", help="Tune a simulated job instead; no GPU needed.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -88,9 +107,11 @@ def tune(
     """
     from lagom.experiment.process import leave_in_order
     from lagom.experiment.request import Request
-    from lagom.experiment.results_folder import discard
-    from lagom.experiment.store import Store
 
+    if demo and nnodes > 1:
+        raise UsageError("--demo simulates one node; leave --nnodes out.")
+    if rdzv_endpoint and nnodes == 1:
+        raise UsageError("--rdzv-endpoint is for a job on several nodes; give their number with --nnodes.")
     if demo:
         command = [sys.executable, "-m", "lagom.demo.job", *DEMO]
         metric, transport = DEMO_METRIC, "sockets"
@@ -99,28 +120,71 @@ def tune(
         _say(_demo_limit(_seconds(budget)))
     if not command:
         raise UsageError("give the job's command after `--`, or --demo.")
-    check_job(command, metric, _say)
+    check_job(command, metric, _say, nnodes)
     request = Request(
         command=tuple(command), arms=(), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
         higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
     )  # fmt: skip
-    claim_folder(request, _say, is_named=out is not None)
+    search = Search(_transport_named(transport), is_demo=demo, as_json=json_out)
     ask_for_direction(request, _say)
+    leave_in_order()
+    with told_how_to_go_on(out or FOLDER, _say):
+        if nnodes == 1:
+            _tune(request, _store_of(request, is_named=out is not None, fresh=fresh), search)
+            return
+        with session_of(request, nnodes, rdzv_endpoint, _say) as session:
+            request = request_of(session, request)
+            store = _store_of(request, is_named=out is not None, fresh=fresh)
+            _take_part(session, request, store, search)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is asked for beside the request. ``transport``: None = found out from NCCL."""
+
+    transport: Transport | None
+    is_demo: bool
+    as_json: bool
+
+
+def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store:
+    from lagom.experiment.results_folder import discard
+    from lagom.experiment.store import Store
+
+    claim_folder(request, _say, is_named=is_named)
     if fresh:
         discard(request.folder)
-    store = Store(request)
-    leave_in_order()
-    cores = 0 if demo else len(os.sched_getaffinity(0))
-    with told_how_to_go_on(out or FOLDER, _say):
-        _tune(request, store, _transport_named(transport), cores, is_demo=demo, as_json=json_out)
+    return Store(request)
 
 
-def _tune(
-    request: Request, store: Store, transport: Transport | None, cores: int, *, is_demo: bool, as_json: bool
-) -> None:
+def _take_part(session: Session, request: Request, store: Store, search: Search) -> None:
+    """One of several nodes: it searches, or does what the one that searches says."""
+    from lagom.tune.on_nodes import Coordinator, follow
+
+    if not session.is_coordinator:
+        verdict, found = follow(session, request, store, _say)
+        _say(f"node {session.nodes[0]} has finished: {verdict.replace('_', ' ')}.")
+        if found is None:
+            raise typer.Exit(NOTHING)
+        keep_found(request, found, _say)
+        return
+    coordinator = Coordinator(session)
+    store.record.nodes = list(session.nodes)
+    try:
+        _tune(request, store, search, coordinator)
+    except typer.Exit:
+        coordinator.finish("nothing found")
+        raise
+
+
+def _tune(request: Request, store: Store, search: Search, coordinator: Coordinator | None = None) -> None:
+    """``coordinator``: of a job on several nodes."""
     from lagom.config_cache import PLACEHOLDER
+    from lagom.experiment.trial import run_task
     from lagom.tune import run_tune
     from lagom.tune.course import kept_text, needs_more_time, plain_nccl, shortest_text
+
+    is_demo = search.is_demo
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
@@ -129,7 +193,7 @@ def _tune(
         if not is_demo and not any(PLACEHOLDER in word for word in request.command):
             _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
                  "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
-        store.record.tune = _choose_groups(request, transport, cores, plain)
+        store.record.tune = _choose_groups(request, search, plain, coordinator)
         used = store.record.tune.look_seconds
     aim = store.record.tune
     if not aim.groups and not aim.factors:
@@ -142,9 +206,13 @@ def _tune(
     if kept := kept_text(store.record.runs):
         _say(kept)
     simulated = DEMO_PROCESS_SECONDS if is_demo else None
-    plan, result = run_tune(request, aim, store, _say, simulated, used)
-    show_tuned(plan, store.record, result, as_json=as_json)
-    if not _write(request, store, result):
+    run_one = run_task if coordinator is None else coordinator.run_task
+    plan, result = run_tune(request, aim, store, _say, simulated, used, run_one)
+    show_tuned(plan, store.record, result, as_json=search.as_json)
+    if (saved := _write(request, store, result)) is not None:
+        if coordinator is not None:
+            coordinator.finish(result.verdict, saved, result.text)
+    else:
         _say_what_it_needs(needs_more_time(request, plan, store.record, result, simulated), is_demo=is_demo)
         raise typer.Exit(NOTHING)
 
@@ -154,18 +222,20 @@ def _say_what_it_needs(more: MoreTime | None, *, is_demo: bool) -> None:
         _say(f"next: {more.text}")
 
 
-def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
+def _choose_groups(request: Request, search: Search, plain: PlainNccl, coordinator: Coordinator | None) -> TuneRecord:
     """What a search that begins will try."""
     from lagom.doctor.libraries import find_nccl
+    from lagom.experiment.process import run_process
     from lagom.experiment.store import GroupRecord, TuneRecord
     from lagom.start import known_factors, known_groups
     from lagom.tune.course import leave_out_set
     from lagom.tune.transport import Connected, find_connected
 
-    connected = Connected(transport)
-    if transport is None:
+    connected, cores = Connected(search.transport), 0 if search.is_demo else len(os.sched_getaffinity(0))
+    if search.transport is None:
         _say("the first process shows how NCCL connects the ranks; it is not compared.")
-        connected = find_connected(request, _say)
+        run = run_process if coordinator is None else coordinator.process_with({})
+        connected = find_connected(request, _say, run)
         if connected.why_not:
             _say(f"nothing to try: {connected.why_not}.")
             raise typer.Exit(NOTHING)
@@ -191,8 +261,8 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _write(request: Request, store: Store, result: TuneResult) -> bool:
-    """The saved config, and the start settings in a file for NCCL_CONF_FILE; whether there is anything to write."""
+def _write(request: Request, store: Store, result: TuneResult) -> SavedConfig | None:
+    """The saved config, and the start settings in a file for NCCL_CONF_FILE; None if there is nothing to write."""
     from lagom.config_file import save_config
     from lagom.environment import conf_file
     from lagom.experiment.store import cannot_be_written
@@ -203,7 +273,7 @@ def _write(request: Request, store: Store, result: TuneResult) -> bool:
 
     live = live_config(found_by(store.record.runs), request.folder)
     if (saved := saved_config(result, store.record.runs, request.metric, live)) is None:
-        return False
+        return None
     is_simulated = saved.fingerprint.simulated
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
     try:
@@ -222,7 +292,7 @@ def _write(request: Request, store: Store, result: TuneResult) -> bool:
     clock = "LAGOM_CLOCK=simulated " if is_simulated else ""  # without it the saved config is refused
     command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"
     _say(f"next: {clock}{command}", whole=True)
-    return True
+    return saved
 
 
 def _demo_limit(seconds: float) -> str:

@@ -87,6 +87,8 @@ class RunRecord(BaseModel):
     stage: str = ""  # and why it was run
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
+    unlike: str = ""  # of its ranks, who had other settings than it was started with
+    node: str = ""  # of several, whose value it is
     reason: str = ""  # why it gave nothing though it did not break down
     called_nccl: bool | None = None  # whether a rank was seen to, through the plugin; None: unknown
     log: str = ""
@@ -191,6 +193,7 @@ class Record(RecordFormat):
     environ: dict[str, str] = Field(default_factory=dict)  # of what makes another job of the command
     runs: list[RunRecord] = Field(default_factory=list)
     tune: TuneRecord | None = None  # of `lagom tune` alone
+    nodes: list[str] = Field(default_factory=list)  # of a job whose nodes have a launcher each: their names
 
     def runs_of(self, kind: str, arm: str | None = None) -> list[RunRecord]:
         """The runs of one kind, in order, of one arm if named."""

@@ -23,21 +23,24 @@ from lagom.files import write_whole
 from lagom.format import format_version
 
 Say = Callable[[str], None]
+RunProcess = Callable[[ProcessStart], Ended]
 #: No process is started with less time left than this.
 LEAST_SECONDS = 20.0
 #: Part of a time limit that is kept for the start and end of a job. The limit of a search includes its final A/B.
 START_SECONDS = 30.0
 
 
-def run_task(request: Request, task: Task, store: Store, time_left: float | None, say: Say) -> RunRecord:
-    """One process of the job, and what it showed."""
+def run_task(
+    request: Request, task: Task, store: Store, time_left: float | None, say: Say, run: RunProcess = run_process
+) -> RunRecord:
+    """One process of the job, and what it showed. ``run``: how it is run."""
     limits = [(time_left, "budget"), (request.run_limit, "limit")]
     limits += [(request.search_limit, "limit")] if task.kind is Kind.TUNING else []
     limit, cut_by = min(((limit, by) for limit, by in limits if limit is not None), default=(None, "limit"))
     start = replace(_start(request, task, store, limit), grace=grace_within(request.budget), say=say)
     regions = JobRegions(start.environment(), is_new=True) if start.lagom is not None else None
     with regions or contextlib.nullcontext():
-        ended = run_process(_until_enough(request, task, start, regions))
+        ended = run(_until_enough(request, task, start, regions))
         return _record(request, task, start, ended, regions, cut_by)
 
 
@@ -82,7 +85,7 @@ def fill_result(run: RunRecord, request: Request, task: Task, ended: Ended, regi
     if run.is_without_nccl:
         run.reason = NO_CALLS
     elif regions is not None and task.arm is not None:
-        run.reason = regions.unlike(task.arm.environ)
+        run.reason = run.unlike = regions.unlike(task.arm.environ)
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
         run.measure, run.unit = request.measure, ended.seen.metric.unit

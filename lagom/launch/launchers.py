@@ -40,11 +40,12 @@ class Ranks(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Started:
     """What a command starts. ``nodes``: as far as it says, 0 = that cannot be read; ``why``: a clause, where it is not
-    every rank."""
+    every rank; ``passes``: whether the environment of this process reaches the ranks, as far as the command says."""
 
     ranks: Ranks = Ranks.EVERY
     nodes: int = 1
     why: str = ""
+    passes: bool = True
 
 
 def read_command(command: Sequence[str], environ: Mapping[str, str]) -> Started:
@@ -296,12 +297,12 @@ def _worst(found: Sequence[Started]) -> Started:
 def _judge_environment(part: _Part) -> Started:
     launcher, names = part.launcher, {name for name, _ in part.options}
     if hit := names & set(launcher.clearing):
-        return Started(Ranks.AWAY, why=f"{part.name} {min(hit)} does not pass this environment")
+        return Started(Ranks.AWAY, why=f"{part.name} {min(hit)} does not pass this environment", passes=False)
     if launcher.passes or names & set(launcher.passing):
         return Started()
     only = "only with " if launcher.passing else "but what is named by "
     options = " or ".join(launcher.passing or launcher.variables)
-    return Started(Ranks.AWAY, why=f"{part.name} does not pass this environment, {only}{options}")
+    return Started(Ranks.AWAY, why=f"{part.name} does not pass this environment, {only}{options}", passes=False)
 
 
 def _judge_nodes(part: _Part, variables: Mapping[str, str], *, is_everywhere: bool) -> Started:

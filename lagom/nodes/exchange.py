@@ -92,7 +92,7 @@ class Go(Exchanged):
     """A round: ``number`` is that of the process (``{trial}``), ``limit`` its seconds, 0 = none."""
 
     settings: Settings
-    number: Annotated[int, Field(ge=1, lt=1 << 31)]
+    number: Annotated[int, Field(ge=0, lt=1 << 31)]
     limit: Seconds = 0.0
 
 
@@ -121,15 +121,35 @@ class Done(Exchanged):
     reason: Line = ""
 
 
+class Found(Exchanged):
+    """Start settings that are faster, and for which jobs: from this every node writes the same saved config. The fields
+    of :class:`~lagom.config_file.Fingerprint` (``nccl`` is its version code), and the proof: ``speedup`` with its
+    interval, from so many ``processes`` of plain NCCL and with the settings, by ``measure``; ``text``: a sentence."""
+
+    settings: Settings
+    nccl: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    ranks: Annotated[int, Field(ge=0, lt=1 << 24)] = 0
+    nodes: Annotated[int, Field(ge=0, lt=1 << 24)] = 0
+    gpu: Line = ""
+    p2p: bool | None = None
+    simulated: bool = False
+    speedup: Number
+    low: Number
+    high: Number
+    processes: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 20)]], Field(min_length=2, max_length=2)]
+    measure: Line
+    text: Line
+
+
 class SessionEnd(Exchanged):
-    """How a session ended, once for all nodes: ``finished`` with a ``verdict`` and the settings found, ``interrupted``
+    """How a session ended, once for all nodes: ``finished`` with a ``verdict`` and what was found, ``interrupted``
     on a node, or because a node is ``gone``: ``by`` says so of ``of``."""
 
     kind: Literal["finished", "interrupted", "gone"]
     by: Seat
     of: Seat
     verdict: Annotated[Line, Field(max_length=40)] = ""
-    settings: Settings = Field(default_factory=dict)
+    found: Found | None = None
 
 
 class Mark(Exchanged):

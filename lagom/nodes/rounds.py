@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from lagom.errors import LagomError
 from lagom.nodes.enrolment import LOOK_SECONDS, Session
-from lagom.nodes.exchange import BadRecord, Done, ExchangeError, Go, Record, SessionEnd, Stop
+from lagom.nodes.exchange import BadRecord, Done, ExchangeError, Found, Go, Record, SessionEnd, Stop
 
-#: What every node runs: given settings, number, limit in seconds (None = none) and a function that says whether to end,
-#: to be asked about ten times a second. It returns when no process of the job is left.
-Start = Callable[[Mapping[str, str], int, float | None, Callable[[], bool]], Done]
+#: Given whether this node has seen enough: whether its process is to be ended. To be asked about ten times a second.
+IsOver = Callable[[bool], bool]
+#: What every node runs: given settings, number and limit in seconds (None = none). It returns when no process of the
+#: job is left.
+Start = Callable[[Mapping[str, str], int, float | None, IsOver], Done]
 #: How a process ended, as a reason to end the round.
 WHY = {"itself": "exit", "us": "enough", "limit": "limit"}
 EXIT_CODE = 3
@@ -83,11 +86,11 @@ class Rounds:
         value_node = next((name for name, one in done.items() if one.value is not None), "")
         return RoundResult(self._session.nodes[stop.by], stop.why, done, value_node)
 
-    def finish(self, verdict: str = "", settings: Mapping[str, str] | None = None) -> None:
+    def finish(self, verdict: str = "", found: Found | None = None) -> None:
         """The coordinator's last word: what was found is in force for all nodes. Raises :class:`NodesEnded` where the
         session has ended otherwise meanwhile."""
         seat = self._session.seat
-        wanted = SessionEnd(kind="finished", by=seat, of=seat, verdict=verdict, settings=dict(settings or {}))
+        wanted = SessionEnd(kind="finished", by=seat, of=seat, verdict=verdict, found=found)
         end = self._patiently(lambda: self._session.end(wanted))
         if end.kind != "finished":
             raise self._ended(end)
@@ -112,11 +115,18 @@ class Rounds:
         session, heartbeat, key = self._session, self._session.heartbeat, self._key("stop")
         heartbeat.look_for_stop(key)
 
-        def should_stop() -> bool:
-            return heartbeat.is_alarmed() or heartbeat.stop is not None
+        is_told = False
+
+        def is_over(is_enough: bool) -> bool:
+            nonlocal is_told
+            if is_enough and not is_told:  # at once: until this node's process has ended, the others' go on
+                is_told = True
+                with suppress(ExchangeError):
+                    session.exchange.put_once(key, Stop(by=session.seat, why="enough"))
+            return is_enough or heartbeat.is_alarmed() or heartbeat.stop is not None
 
         try:
-            mine = self._start(go.settings, go.number, go.limit or None, should_stop)
+            mine = self._start(go.settings, go.number, go.limit or None, is_over)
         finally:
             heartbeat.look_for_stop("")
         self._check()

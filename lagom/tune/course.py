@@ -26,6 +26,7 @@ from lagom.tune.trials import best_so_far, left, next_trial, rounds
 from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
 Say = Callable[[str], None]
+RunOne = Callable[[Request, Task, Store, float | None, Say], RunRecord]
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
 SETTINGS = ("NCCL_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS")
 #: What a process takes before one was run.
@@ -107,12 +108,14 @@ def run_tune(
     say: Say = lambda text: None,
     simulated_seconds: float | None = None,
     used_seconds: float = 0.0,
+    run_one: RunOne = run_task,
 ) -> tuple[TunePlan, TuneResult]:
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
     ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took.
-    ``used_seconds``: of the limit, what this call has used before, for the process that is not compared.
+    ``used_seconds``: of the limit, what this call has used before, for the process that is not compared. ``run_one``:
+    runs a process.
     """
     runs = store.record.runs
     clock = _Clock(request.budget, simulated_seconds, len(runs), used_seconds)
@@ -135,7 +138,7 @@ def run_tune(
             break
         store.check_room()
         best = best_so_far(plan, tried)
-        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say)
+        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say, run_one)
         store.add(run)
         for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
             say(line)
@@ -208,7 +211,13 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
 
 
 def _run(
-    request: Request, trial: TuneTrial, store: Store, tried: Sequence[Tried], time_left: float | None, say: Say
+    request: Request,
+    trial: TuneTrial,
+    store: Store,
+    tried: Sequence[Tried],
+    time_left: float | None,
+    say: Say,
+    run_one: RunOne,
 ) -> RunRecord:
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
@@ -216,7 +225,7 @@ def _run(
     limit = _run_limit(request, store.record.runs)
     request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
     task = Task(Kind.PROCESS, arm_with(trial.group.settings), trial.round, label=trial.group.name)
-    run = run_task(request, task, store, time_left, say)
+    run = run_one(request, task, store, time_left, say)
     run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
     return run
 

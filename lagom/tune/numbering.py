@@ -8,8 +8,10 @@ from dataclasses import replace
 from lagom.config_cache import PLACEHOLDER
 from lagom.experiment.request import Request
 
+TRIAL = "LAGOM_TRIAL"
+
 
 def numbered(request: Request, number: int) -> Request:
     """The request of one process."""
     command = tuple(word.replace(PLACEHOLDER, str(number)) for word in request.command)
-    return replace(request, command=command, environ={**request.environ, "LAGOM_TRIAL": str(number)})
+    return replace(request, command=command, environ={**request.environ, TRIAL: str(number)})

@@ -109,9 +109,11 @@ def _full_name(network: str, providers: Sequence[str]) -> str:
 LOOK = 0
 
 
-def find_connected(request: Request, say: Callable[[str], None] = lambda text: None) -> Connected:
+def find_connected(
+    request: Request, say: Callable[[str], None] = lambda text: None, run: Callable[[ProcessStart], Ended] = run_process
+) -> Connected:
     """From one process of the job that is not compared: it logs its connections, and is ended once it has shown them
-    and gone on for a while. Why it showed none is said."""
+    and gone on for a while. Why it showed none is said. ``run``: how it is run."""
     folder = request.folder / "look"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -126,7 +128,7 @@ def find_connected(request: Request, say: Callable[[str], None] = lambda text: N
     environ = {**request.environ, **debug_variables(folder)}
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)
-    ended = run_process(
+    ended = run(
         ProcessStart(
             request.command, request.folder, "look", lagom, environ, limit, enough=enough, say=say,
             grace=grace_within(request.budget),

@@ -92,13 +92,13 @@ def main(folder: Path, node: str, *, coordinates: bool, stage: str, number: int)
         exchange.may_coordinate = False
 
     def run(
-        settings: Mapping[str, str], round_number: int, limit: float | None, should_stop: Callable[[], bool]
+        settings: Mapping[str, str], round_number: int, limit: float | None, is_over: Callable[[bool], bool]
     ) -> Done:
         process = start_job(folder, node, settings.get(VARIABLE, ""), round_number)
         if stage == "running" and round_number == STRUCK_ROUND + 1:
             exchange.strike()
         try:
-            while process.poll() is None and not should_stop():
+            while process.poll() is None and not is_over(False):
                 time.sleep(0.02)
             ended = "us" if process.poll() is None else "itself"
         finally:
@@ -119,7 +119,7 @@ def main(folder: Path, node: str, *, coordinates: bool, stage: str, number: int)
                 result: RoundResult = rounds.run({VARIABLE: value}, at, 30.0)
                 with (folder / "kept").open("a") as kept:
                     kept.write(f"{at} {value} {' '.join(sorted(result.done))}\n")
-            rounds.finish("improved", {VARIABLE: VALUES[0]})
+            rounds.finish("improved")
             return 0
     except NotEnrolled as error:
         print(error, flush=True)

@@ -68,10 +68,10 @@ class Processes:
         self.is_running = threading.Event()
 
     def __call__(
-        self, settings: Mapping[str, str], number: int, limit: float | None, should_stop: Callable[[], bool]
+        self, settings: Mapping[str, str], number: int, limit: float | None, is_over: Callable[[bool], bool]
     ) -> Done:
         self.begun.append((dict(settings), number, limit))
         self.is_running.set()
-        while self.until_stopped and not should_stop():
+        while self.until_stopped and not is_over(False):
             time.sleep(0.005)
         return self.done

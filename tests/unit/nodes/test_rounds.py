@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from lagom.nodes.exchange import Done, SessionEnd
+from lagom.nodes.exchange import Done, Found, SessionEnd
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
 from lagom.nodes.rounds import NodesEnded, RoundResult, Rounds
 from tests.unit.nodes.launchers import SETTINGS, MemoryExchange, Processes, at_once, pair
 from tests.waiting import wait_until
 
 VALUE = Done(exit=0, ended="us", value=3.5, samples=[3.5, 3.6, 3.4], unit="ms", ranks=4, ranks_seen=2)
+FOUND = Found(
+    settings=SETTINGS, speedup=1.2, low=1.1, high=1.3, processes=[6, 6], measure="ms", text="4 sockets: 1.20x"
+)
 NOTHING = Done(exit=0, ended="us", ranks=4, ranks_seen=2)
 
 
@@ -26,7 +29,7 @@ def test_all_nodes_run_the_same_rounds_and_learn_the_verdict(tmp_path: Path) -> 
         with one:
             running = Rounds(one, here)
             found = [running.run(*each) for each in rounds]
-            running.finish("improved", SETTINGS)
+            running.finish("improved", FOUND)
             return found
 
     def follow() -> SessionEnd | None:
@@ -42,7 +45,7 @@ def test_all_nodes_run_the_same_rounds_and_learn_the_verdict(tmp_path: Path) -> 
         assert (result.value_node, result.value, result.stopped_by) == (two.node, VALUE, two.node)
         assert (result.ranks_seen, result.failed, result.unlike) == (4, (), ())
     end = followed.result()
-    assert (end.kind, end.verdict, end.settings) == ("finished", "improved", SETTINGS)  # type: ignore[union-attr]
+    assert (end.kind, end.verdict, end.found) == ("finished", "improved", FOUND)  # type: ignore[union-attr]
     assert here.begun == there.begun == rounds
 
 

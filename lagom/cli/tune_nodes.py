@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lagom tune --nnodes N``: the launchers of all nodes find each other before anything is started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.experiment.request import Request
+    from lagom.nodes.enrolment import Session
+    from lagom.nodes.exchange import Exchange, Found, NodeFacts
+
+Say = Callable[[str], None]
+#: Of the results folder: where launchers exchange records, and how the folders of other nodes' samples begin.
+EXCHANGE, OF_NODE = "nodes", "node-"
+
+
+@contextlib.contextmanager
+def session_of(request: Request, count: int, endpoint: str, say: Say) -> Iterator[Session]:
+    """The launchers of ``count`` nodes, once all are there and agree. What ends the session before its search is said,
+    and the command then ends with exit code 3."""
+    from lagom.nodes.enrolment import enrol, node_name
+    from lagom.nodes.rounds import EXIT_CODE, NodesEnded
+
+    exchange = _exchange(request, endpoint)
+    say(f"waiting for {count} nodes at {exchange.name}.")
+    try:
+        with enrol(exchange, count, node_name(os.environ), _facts(request)) as session:
+            names = session.nodes
+            say(f"{count} nodes ({', '.join(names)}), coordinator {names[0]}; this one is {session.node}.")
+            yield session
+    except NodesEnded as error:
+        say(str(error))
+        raise typer.Exit(EXIT_CODE) from error
+    finally:
+        exchange.close()
+
+
+def _exchange(request: Request, endpoint: str) -> Exchange:
+    if endpoint:
+        from lagom.nodes.store_exchange import StoreExchange, read_endpoint
+
+        return StoreExchange(*read_endpoint(endpoint))
+    from lagom.nodes.folder_exchange import FolderExchange
+
+    try:
+        request.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{request.folder} cannot be made ({error.strerror or error}); name a folder with --out."
+        ) from error
+    return FolderExchange(request.folder / EXCHANGE)
+
+
+def _facts(request: Request) -> NodeFacts:
+    from lagom.doctor.libraries import find_nccl
+    from lagom.doctor.nccl_versions import build_id_of
+    from lagom.environment import find_gpu, with_conf_files
+    from lagom.experiment.fingerprint import env_fingerprint
+    from lagom.launch.launchers import words_that_stay
+    from lagom.nodes.enrolment import facts_of
+    from lagom.wire.library import plugin_path
+
+    return facts_of(
+        words_that_stay(request.command), env_fingerprint(with_conf_files(os.environ)),
+        plugin=build_id_of(plugin_path()), nccl=find_nccl(os.environ), gpu=find_gpu(),
+    )  # fmt: skip
+
+
+def request_of(session: Session, request: Request) -> Request:
+    """The request of this node: the coordinator has the folder that was asked for, each other one a folder in it."""
+    if session.is_coordinator:
+        return request
+    return replace(request, folder=request.folder / f"{OF_NODE}{session.node}")
+
+
+def keep_found(request: Request, found: Found, say: Say) -> None:
+    """Write the saved config of the coordinator's search on this node too, and keep it for the next start."""
+    from lagom.config_file import save_config
+    from lagom.experiment.store import cannot_be_written
+    from lagom.launch.cached_config import keep_config
+    from lagom.tune.on_nodes import saved_of
+
+    config = request.folder / "config.lagom"
+    try:
+        save_config(saved_of(found), config, remark=found.text)
+    except OSError as error:
+        raise cannot_be_written(config, error) from error
+    say(f"{found.text}; written: {config}")
+    if kept := keep_config(request.command, config, os.environ, "lagom tune"):
+        say(kept)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search whose job runs on several nodes: each of its processes is a round, in which every node starts its part of
+the job (:mod:`lagom.nodes`). The coordinator chooses and keeps what comes out; the other nodes follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lagom.config_file import Fingerprint, SavedConfig
+from lagom.experiment.arm import NO_CONTROLLER, Kind, Task, arm_with
+from lagom.experiment.process import Ended, ProcessStart, run_process
+from lagom.experiment.request import Request
+from lagom.experiment.store import RunRecord, Store
+from lagom.experiment.trial import RunProcess, Say, run_task
+from lagom.nodes.enrolment import Session
+from lagom.nodes.exchange import Done, Found
+from lagom.nodes.rounds import IsOver, RoundResult, Rounds
+from lagom.tune.numbering import TRIAL, numbered
+from lagom.version import __version__
+
+MOST_SAMPLES, MOST_TEXT = 2000, 400
+#: Exit codes of processes that signals ended, as Python and as shells write them, lie within.
+MOST_EXIT = 256
+
+
+class Coordinator:
+    """Runs the processes of a search, each on all nodes of the session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._rounds = Rounds(session, self._run)
+        self._waiting: ProcessStart | None = None
+        self._ended: Ended | None = None
+        self._result: RoundResult | None = None
+
+    def run_task(self, request: Request, task: Task, store: Store, time_left: float | None, say: Say) -> RunRecord:
+        """As :func:`lagom.experiment.trial.run_task`. Raises :class:`lagom.nodes.rounds.NodesEnded`."""
+        assert task.arm is not None
+        settings = {name: value for name, value in task.arm.environ.items() if name not in NO_CONTROLLER}
+        run = run_task(request, task, store, time_left, say, self.process_with(settings))
+        assert self._result is not None
+        return joined(run, self._result, self.session.node)
+
+    def process_with(self, settings: Mapping[str, str]) -> RunProcess:
+        """Runs a process on all nodes; what the coordinator's own gave is returned."""
+
+        def run(start: ProcessStart) -> Ended:
+            self._waiting = start
+            self._result = self._rounds.run(settings, int(start.environ[TRIAL]), start.limit)
+            assert self._ended is not None
+            return self._ended
+
+        return run
+
+    def _run(self, settings: Mapping[str, str], number: int, limit: float | None, is_over: IsOver) -> Done:
+        assert self._waiting is not None
+        self._ended = run_process(until_over(self._waiting, is_over))
+        return Done.model_validate(_how(self._ended.exit, self._ended.ended, self._ended.seconds))
+
+    def finish(self, verdict: str, saved: SavedConfig | None = None, text: str = "") -> None:
+        """Say on all nodes what came out. ``saved``: the config that each of them keeps."""
+        self._rounds.finish(verdict, None if saved is None else found_of(saved, text))
+
+
+def follow(session: Session, request: Request, store: Store, say: Say) -> tuple[str, Found | None]:
+    """Take part until the coordinator has finished; returns the verdict, and what was found. Raises
+    :class:`lagom.nodes.rounds.NodesEnded`."""
+
+    def run(settings: Mapping[str, str], number: int, limit: float | None, is_over: IsOver) -> Done:
+        task = Task(Kind.PROCESS, arm_with(settings), label=f"process {number}")
+        asked = replace(numbered(request, number), run_limit=limit, budget=None)
+        found = run_task(asked, task, store, None, say, lambda start: run_process(until_over(start, is_over)))
+        store.add(found)
+        return done_of(found)
+
+    rounds = Rounds(session, run)
+    for go, stop, done in rounds.follow():
+        variables = " ".join(f"{name}={value}" for name, value in go.settings.items()) or "plain NCCL"
+        said = f"{done.value:.4g}" if done.value is not None else done.unlike or done.reason or "no value on this node"
+        say(f"process {go.number}: {variables}: {said} (ended by node {session.nodes[stop.by]}: {stop.why})")
+    assert rounds.verdict is not None
+    return rounds.verdict.verdict, rounds.verdict.found
+
+
+def until_over(start: ProcessStart, is_over: IsOver) -> ProcessStart:
+    """The same process, ended as soon as some node has seen enough."""
+    is_enough: Callable[[Any], bool] = start.enough
+    return replace(start, enough=lambda seen: is_over(is_enough(seen)))
+
+
+def done_of(run: RunRecord) -> Done:
+    """What the other nodes are told of a process."""
+    return Done.model_validate({
+        **_how(run.exit, run.ended, run.seconds),
+        "value": run.value, "samples": run.samples[:MOST_SAMPLES], "unit": _line(run.unit, 40),
+        "ranks": run.ranks, "ranks_seen": run.ranks_seen, "unlike": _line(run.unlike),
+        "reason": _line(run.reason if run.gave_nothing else ""),
+    })  # fmt: skip
+
+
+def _how(code: int, ended: str, seconds: float) -> dict[str, Any]:
+    kept = max(-MOST_EXIT, min(MOST_EXIT, code))
+    return {"exit": kept, "ended": "limit" if ended == "budget" else ended, "seconds": seconds}
+
+
+def _line(text: str | None, most: int = MOST_TEXT) -> str | None:
+    return None if text is None else "".join(one if one.isprintable() else " " for one in text)[:most]
+
+
+def joined(run: RunRecord, result: RoundResult, own: str) -> RunRecord:
+    """The coordinator's record of a process with what the other nodes saw: a value where it has none, ranks whose
+    settings were compared, and what speaks against it."""
+    others = {node: done for node, done in result.done.items() if node != own}
+    run.ranks_seen += sum(done.ranks_seen for done in others.values())
+    run.ranks = max(run.ranks, *(done.ranks for done in others.values()))
+    run.node = own
+    if run.ended == "itself" and result.done[own].ended == "us":  # its launcher failed because the round was over
+        run.ended = "us"
+    for clause in _against(others, result):
+        run.value, run.unlike, run.reason = None, clause, clause
+        return run
+    if failed := [node for node in result.failed if node != own]:
+        run.exit, run.ended, run.value = others[failed[0]].exit, "itself", None
+        run.reason = f"node {failed[0]} failed with {run.exit}{_because(others[failed[0]])}"
+        return run
+    given = next(((node, done) for node, done in others.items() if done.value is not None), None)
+    if run.value is None and not run.unlike and given is not None:
+        run.node, run.reason = given[0], ""
+        run.value, run.samples, run.unit = given[1].value, list(given[1].samples), given[1].unit
+    return run
+
+
+def _against(others: Mapping[str, Done], result: RoundResult) -> Iterator[str]:
+    yield from (one for one in result.unlike if one.partition(":")[0] in others)
+
+
+def _because(done: Done) -> str:
+    return f": {done.reason}" if done.reason else ""
+
+
+def found_of(saved: SavedConfig, text: str) -> Found:
+    """A saved config of start settings as what the nodes are told."""
+    made, proof = saved.fingerprint, saved.evidence[0]
+    return Found(
+        settings=dict(saved.environment), nccl=made.nccl_version, ranks=made.ranks, nodes=made.nodes,
+        gpu=_line(made.gpu) or "", p2p=made.p2p, simulated=made.simulated, speedup=proof["speedup"], low=proof["low"],
+        high=proof["high"], processes=list(proof["processes"]), measure=_line(proof["measure"]) or "",
+        text=_line(text) or "",
+    )  # fmt: skip
+
+
+def saved_of(found: Found) -> SavedConfig:
+    """And back: the same on every node."""
+    made = Fingerprint(found.nccl, found.ranks, found.nodes, found.gpu, found.p2p, found.simulated)
+    proof = {
+        "lagom": __version__, "start": dict(found.settings), "speedup": found.speedup, "low": found.low,
+        "high": found.high, "processes": found.processes, "measure": found.measure, "ranks": found.ranks,
+        "ordinal": None,
+    }  # fmt: skip
+    return SavedConfig(made, (), dict(found.settings), (proof,))
