@@ -15,7 +15,7 @@ from lagom.bench.schedule import left
 from lagom.bench.table import as_json
 from lagom.experiment.arm import Kind
 from lagom.experiment.request import Request
-from lagom.experiment.store import FILE, Record
+from lagom.experiment.store import FILE, ExperimentRecord
 
 SAMPLES = 40
 PRELOAD = "LD_PRELOAD"
@@ -61,7 +61,7 @@ def _restore(request: Request, earlier: dict[str, Any]) -> None:
     of results holds us to. Any other variable that differs is refused."""
     if "record" not in earlier or (request.folder / FILE).exists():
         return
-    record = Record.model_validate({**earlier["record"], "command": list(request.command)})
+    record = ExperimentRecord.model_validate({**earlier["record"], "command": list(request.command)})
     if PRELOAD in request.environ:
         record.environ[PRELOAD] = request.environ[PRELOAD]
     request.folder.mkdir(parents=True, exist_ok=True)

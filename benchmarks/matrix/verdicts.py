@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.matrix.rows import Row, rows
 from lagom.bench.results import Ratio, ratio_between, ratio_of
-from lagom.experiment.store import Record
+from lagom.experiment.store import ExperimentRecord
 
 Data = dict[str, Any]
 #: A difference wholly within this is called none.
@@ -73,7 +73,7 @@ def between(entry: Data, arm: str, other: str) -> Ratio | None:
     """The speed-up of one arm over another, paired by cycle or by round."""
     if "record" not in entry:
         return None
-    return ratio_between(Record.model_validate(entry["record"]), arm, other)
+    return ratio_between(ExperimentRecord.model_validate(entry["record"]), arm, other)
 
 
 # -- comparisons of arms

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lagom.controller.arms import ArmWish
 from lagom.errors import LagomError
-from lagom.experiment.arm import NO_CONTROLLER, Arm, Kind
+from lagom.experiment.arm import NO_CONTROLLER, Kind, TrialArm
 from lagom.search import STRATEGIES
 
 #: DHelix's and Liger's settings, as their scripts export them.
@@ -27,7 +27,7 @@ class BadArm(LagomError):
     """A word of ``--arms`` that cannot be understood."""
 
 
-def parse_arms(words: list[str]) -> tuple[Arm, ...]:
+def parse_arms(words: list[str]) -> tuple[TrialArm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
     asked = [_arm(word) for text in words for word in _some(text)]
     arms = {arm.name: arm for arm in (_arm("stock"), *asked)}
@@ -67,17 +67,17 @@ def _holds_commas(word: str) -> bool:
     return bool(equals) and head in LISTS
 
 
-def _arm(word: str) -> Arm:
+def _arm(word: str) -> TrialArm:
     if word.startswith("own:"):
         return _own(word.removeprefix("own:"))
     head, equals, value = word.partition("=")
     if equals and not value:
         raise BadArm(f"the arm '{word}' has no value; write {head}=SOMETHING.")
     if head in TUNERS and not equals:
-        return Arm(word, Kind.TUNING, strategy=head)
+        return TrialArm(word, Kind.TUNING, strategy=head)
     if word == OFF or head in ("env", "headroom"):
         return _process(word, head, value)
-    return Arm(word, Kind.IN_JOB, wish=_wish(word, head, value))
+    return TrialArm(word, Kind.IN_JOB, wish=_wish(word, head, value))
 
 
 def _wish(word: str, head: str, value: str) -> ArmWish:
@@ -100,26 +100,26 @@ def _wish(word: str, head: str, value: str) -> ArmWish:
     raise BadArm(f"there is no arm '{word}'; choose among: {known}.")
 
 
-def _process(word: str, head: str, value: str) -> Arm:
+def _process(word: str, head: str, value: str) -> TrialArm:
     if word == OFF:
-        return Arm(word, Kind.PROCESS, plugin=False)
+        return TrialArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
-        return Arm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
-    return Arm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **_variables(word, value)})
+        return TrialArm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
+    return TrialArm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **_variables(word, value)})
 
 
-def _own(word: str) -> Arm:
+def _own(word: str) -> TrialArm:
     """The same in a process of its own. The caps of others are set as they set them: by variables."""
     arm, name = _arm(word), f"own:{word}"
     literal = {"dhelix": DHELIX, "liger": LIGER}.get(word)
     if word == "stock" or literal is not None:
-        return Arm(name, Kind.PROCESS, environ={**NO_CONTROLLER, **(literal or {})})
+        return TrialArm(name, Kind.PROCESS, environ={**NO_CONTROLLER, **(literal or {})})
     if arm.kind is Kind.PROCESS:
         return arm
     if arm.kind is Kind.TUNING:
         return replace(arm, name=name, kind=Kind.PROCESS)
     assert arm.wish is not None
-    return Arm(name, Kind.PROCESS, options=_pinned(word, arm.wish))
+    return TrialArm(name, Kind.PROCESS, options=_pinned(word, arm.wish))
 
 
 def _pinned(word: str, wish: ArmWish) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From raw samples to results: pure, from a :class:`~lagom.experiment.store.Record` to one result an arm.
+"""From raw samples to results: pure, from a :class:`~lagom.experiment.store.ExperimentRecord` to one result an arm.
 
 Every ratio is of a pair: two neighbouring blocks of one job, or two processes of one round. The number is the
 Hodges-Lehmann median of ln(Z of stock / Z of the arm), the interval that of the signed-rank test: neither assumes a
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lagom.experiment.log_extract import Search, arms_of_search, search_note, search_of
-from lagom.experiment.store import ArmWindow, Record, RunRecord
+from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
 from lagom.format import format_count
 from lagom.search import statistics
 
@@ -28,7 +28,7 @@ Cycles = Mapping[tuple[int, int], ArmWindow]
 Rounds = Mapping[int, Mapping[str, list[float]]]
 
 
-def cycles_of(record: Record) -> dict[str, dict[tuple[int, int], ArmWindow]]:
+def cycles_of(record: ExperimentRecord) -> dict[str, dict[tuple[int, int], ArmWindow]]:
     """The windows of each arm, by the cycle they were measured in.
 
     A cycle holds each arm once at most, so one that comes again begins the next. Where a window came back empty, a
@@ -84,7 +84,7 @@ def _one(number: int, values: Mapping[str, list[float]], arm: str) -> float | No
     return own[number % 2] if len(own) > 1 else own[0] if own else None
 
 
-def sign_of(record: Record) -> float:
+def sign_of(record: ExperimentRecord) -> float:
     """Of a log of process values, so that less is faster."""
     return -1.0 if record.higher_is_better else 1.0
 
@@ -126,7 +126,7 @@ class Result:
     search: Search | None = None
 
 
-def results_of(record: Record) -> list[Result]:
+def results_of(record: ExperimentRecord) -> list[Result]:
     """Stock against stock first, then every arm in the order asked for, with those that came of sweeps and tuning."""
     found = {result.arm: result for result in (*_in_job(record), *_processes(record))}
     for run in record.runs_of(TUNING):
@@ -165,7 +165,7 @@ def ratio_of(logs: Sequence[float]) -> Ratio | None:
 # -- within a job
 
 
-def _in_job(record: Record) -> Iterator[Result]:
+def _in_job(record: ExperimentRecord) -> Iterator[Result]:
     runs = [run for run in record.runs_of(IN_JOB) if run.windows]
     by_arm = cycles_of(record)
     tier = ", ".join(dict.fromkeys(run.measured_by for run in runs if run.measured_by))
@@ -210,7 +210,7 @@ def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
 # -- processes
 
 
-def _processes(record: Record) -> Iterator[Result]:
+def _processes(record: ExperimentRecord) -> Iterator[Result]:
     by_arm: dict[str, list[tuple[float, str]]] = {}
     for run in record.runs_of(PROCESS):
         if (value := run.counted) is not None:
@@ -230,7 +230,7 @@ def _processes(record: Record) -> Iterator[Result]:
 # -- two arms
 
 
-def ratio_between(record: Record, arm: str, other: str) -> Ratio | None:
+def ratio_between(record: ExperimentRecord, arm: str, other: str) -> Ratio | None:
     """The speed-up of ``arm`` over ``other``, any two arms of :func:`results_of`; None if nothing pairs them.
 
     Arms of one job are paired by cycle, each beside the stock of its own window; arms in processes of their own by
@@ -245,7 +245,7 @@ def ratio_between(record: Record, arm: str, other: str) -> Ratio | None:
     return ratio_of([sign * log for log in round_logs(rounds_of(record.runs), arm, other)])
 
 
-def _standing_for(record: Record, name: str, by_arm: Mapping[str, Cycles]) -> Cycles | None:
+def _standing_for(record: ExperimentRecord, name: str, by_arm: Mapping[str, Cycles]) -> Cycles | None:
     """The windows of an arm; of what a sweep chose, or of stock where a search kept it."""
     if name in by_arm:
         return by_arm[name]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from lagom.bench.results import SWEEPS
 from lagom.experiment.arm import Kind, Task
 from lagom.experiment.request import Request
-from lagom.experiment.store import Record, RunRecord
+from lagom.experiment.store import ExperimentRecord, RunRecord
 from lagom.format import format_count
 from lagom.search.statistics import fewest_pairs
 
@@ -42,7 +42,7 @@ def _round(request: Request, number: int) -> Iterator[Task]:
     yield from (Task(Kind.PROCESS, arm, number) for arm in arms)
 
 
-def left(request: Request, record: Record) -> list[Task]:
+def left(request: Request, record: ExperimentRecord) -> list[Task]:
     """What is still wanted of :func:`tasks`. What failed :data:`ATTEMPTS` times is not tried again; what was cut off
     is, however often."""
     failed = Counter((run.kind, run.arm) for run in record.runs if run.failed)
@@ -63,7 +63,7 @@ def left(request: Request, record: Record) -> list[Task]:
     return waiting
 
 
-def _cycles_done(request: Request, record: Record, number: int) -> int:
+def _cycles_done(request: Request, record: ExperimentRecord, number: int) -> int:
     """Of the comparison within job ``number``, over all the processes that it took."""
     runs = [run for run in record.runs_of(Kind.IN_JOB.value) if run.round == number]
     return sum(_cycles_of(run, request) for run in runs)

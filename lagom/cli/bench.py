@@ -14,7 +14,7 @@ from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, t
 
 if TYPE_CHECKING:
     from lagom.bench.results import Result
-    from lagom.experiment.store import Record
+    from lagom.experiment.store import ExperimentRecord
 
 DEFAULT_ARMS = "stock,auto,static"
 FOLDER = Path("lagom-bench")
@@ -133,7 +133,7 @@ def bench(
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)
 
 
-def _show(record: Record, results: list[Result], path: Path, *, as_json: bool) -> None:
+def _show(record: ExperimentRecord, results: list[Result], path: Path, *, as_json: bool) -> None:
     from lagom.bench import table
 
     if as_json:

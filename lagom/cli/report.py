@@ -19,7 +19,7 @@ from lagom.errors import UsageError
 from lagom.files import check_named, newest_own, open_regular, write_named
 
 if TYPE_CHECKING:
-    from lagom.experiment.store import Record, TuneRecord
+    from lagom.experiment.store import ExperimentRecord, TuneRecord
     from lagom.report.advice import Advices
     from lagom.report.read_run import Run
     from lagom.report.run_model import RunReport
@@ -137,7 +137,7 @@ def _report_config(file: Path, as_json: bool, everything: bool) -> int:
     return 1 if shown.fit is not None and shown.fit.refusal else 0
 
 
-def _report_tuning(record: Record, aim: TuneRecord, as_json: bool, everything: bool) -> int:
+def _report_tuning(record: ExperimentRecord, aim: TuneRecord, as_json: bool, everything: bool) -> int:
     from lagom.tune.course import plan_of
     from lagom.tune.tune_result import find_result, tried_of
 

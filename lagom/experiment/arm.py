@@ -21,7 +21,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class TrialArm:
     """One arm: its name in every table, how it is compared, and what that takes."""
 
     name: str
@@ -49,7 +49,7 @@ class Task:
     arm in a round."""
 
     kind: Kind
-    arm: Arm | None = None
+    arm: TrialArm | None = None
     round: int = 0
     cycles: int = 0
     label: str = ""  # instead of the arm's name
@@ -67,9 +67,9 @@ class Task:
         return "-".join(filter(None, (self.kind.value.replace(" ", "-"), arm, f"{self.round:02d}")))
 
 
-def arm_with(settings: Mapping[str, str]) -> Arm:
+def arm_with(settings: Mapping[str, str]) -> TrialArm:
     """Plain NCCL in a process of its own, started with these variables; its name is the word that asks for it."""
     if not settings:
-        return Arm("own:stock", Kind.PROCESS, environ=dict(NO_CONTROLLER))
+        return TrialArm("own:stock", Kind.PROCESS, environ=dict(NO_CONTROLLER))
     words = ",".join(f"{name}={value}" for name, value in settings.items())
-    return Arm(f"env={words}", Kind.PROCESS, environ={**NO_CONTROLLER, **settings})
+    return TrialArm(f"env={words}", Kind.PROCESS, environ={**NO_CONTROLLER, **settings})

@@ -7,7 +7,7 @@ Not used for a process that failed: its own last lines are the better explanatio
 from __future__ import annotations
 
 from lagom import journal
-from lagom.experiment.arm import Arm, Kind, Task
+from lagom.experiment.arm import Kind, Task, TrialArm
 from lagom.experiment.iteration_time import rules_agreed_at, search_ended_at
 from lagom.experiment.job_regions import JobRegions
 from lagom.experiment.process import Seen
@@ -38,7 +38,7 @@ def _without_samples(request: Request, seen: Seen, rate: JobRegions | None) -> s
     return ""
 
 
-def _without_its_own(request: Request, arm: Arm, seen: Seen) -> str:
+def _without_its_own(request: Request, arm: TrialArm, seen: Seen) -> str:
     """Where what was seen is not the arm's."""
     if arm.tunes and request.measure == "wall":
         return "it tunes, and its wall time would include the search; use --metric"

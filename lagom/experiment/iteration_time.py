@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from lagom import journal
-from lagom.experiment.arm import Arm
+from lagom.experiment.arm import TrialArm
 from lagom.experiment.job_regions import JobRegions
 from lagom.experiment.process import Ended, Seen
 
@@ -27,7 +27,7 @@ def is_enough(
     seen: Seen,
     rate: JobRegions | None,
     wanted: int,
-    arm: Arm,
+    arm: TrialArm,
     is_lost: Callable[[Sequence[float]], bool] = lambda samples: False,
 ) -> bool:
     """Whether a process has shown ``wanted`` samples that count, or never will, or these are clearly worse than others'
@@ -42,7 +42,7 @@ def is_enough(
     return len(counted) >= wanted or is_lost(counted)
 
 
-def value_of(measure: str, ended: Ended, rate: JobRegions | None, arm: Arm) -> tuple[float | None, list[float]]:
+def value_of(measure: str, ended: Ended, rate: JobRegions | None, arm: TrialArm) -> tuple[float | None, list[float]]:
     """(typical iteration, what it was taken from) by ``measure``; None if the process gave none.
 
     A run that tunes counts from the end of its search on, one that pins rules from their agreement on; if that never
@@ -63,7 +63,7 @@ def _samples(measure: str, seen: Seen, rate: JobRegions | None) -> Sequence[tupl
     return [] if rate is None else rate.samples()
 
 
-def _counted(samples: Sequence[tuple[float, float]], seen: Seen, arm: Arm) -> list[float]:
+def _counted(samples: Sequence[tuple[float, float]], seen: Seen, arm: TrialArm) -> list[float]:
     """The values measured after the settings of the arm were in force."""
     if arm.tunes:
         return [] if (settled := search_ended_at(seen)) is None else steady(samples, settled)

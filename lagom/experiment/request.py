@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom.environment import with_conf_files
-from lagom.experiment.arm import Arm, Kind
+from lagom.experiment.arm import Kind, TrialArm
 from lagom.experiment.fingerprint import env_fingerprint
 
 
@@ -27,7 +27,7 @@ class Request:
     """
 
     command: tuple[str, ...]
-    arms: tuple[Arm, ...]
+    arms: tuple[TrialArm, ...]
     folder: Path
     cycles: int = 8
     jobs: int = 1
@@ -44,7 +44,7 @@ class Request:
     by: str = ""
     is_lost: Callable[[Sequence[float]], bool] = lambda samples: False
 
-    def of(self, kind: Kind) -> tuple[Arm, ...]:
+    def of(self, kind: Kind) -> tuple[TrialArm, ...]:
         """The arms of one kind."""
         return tuple(arm for arm in self.arms if arm.kind is kind)
 

@@ -180,7 +180,7 @@ class RecordFormat(BaseModel):
     format: int
 
 
-class Record(RecordFormat):
+class ExperimentRecord(RecordFormat):
     """The whole file."""
 
     format: int = FORMAT
@@ -207,11 +207,11 @@ class Store:
         """Opens or begins it in a folder that :func:`lagom.experiment.results_folder.claim` has made; raises
         :class:`BadRecord` if the folder holds another benchmark."""
         self.path = request.folder / FILE
-        self.record = Record.model_validate(request.key())
+        self.record = ExperimentRecord.model_validate(request.key())
         if os.path.lexists(self.path):
             self.record = self._continued(request)
 
-    def _continued(self, request: Request) -> Record:
+    def _continued(self, request: Request) -> ExperimentRecord:
         found, key = read_record(self.path, must_be_ours=True), request.key()
         differing = [f"its {name} differs" for name in key if name != "environ" and getattr(found, name) != key[name]]
         differing += fingerprint_differences(found.environ, self.record.environ)
@@ -257,7 +257,7 @@ def cannot_be_written(path: Path, error: OSError) -> BadRecord:
     )
 
 
-def read_record(path: Path, *, must_be_ours: bool = False) -> Record:
+def read_record(path: Path, *, must_be_ours: bool = False) -> ExperimentRecord:
     """A file of results; raises :class:`BadRecord`. ``must_be_ours``: what it names is run, so that no link and no
     other user's file is read."""
     try:
@@ -270,7 +270,7 @@ def read_record(path: Path, *, must_be_ours: bool = False) -> Record:
                 f"{path} has format {number} and this lagom reads format {FORMAT}; use the version of lagom that wrote "
                 "it, or measure anew with --fresh."
             )
-        return Record.model_validate_json(text)
+        return ExperimentRecord.model_validate_json(text)
     except OSError as error:
         raise BadRecord(f"{path} cannot be read ({error.strerror or error}); make it a file you may read.") from error
     except ValidationError as error:

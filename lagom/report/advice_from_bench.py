@@ -16,7 +16,7 @@ import numpy as np
 
 from lagom.bench.arm_words import HEADROOM_STRATEGY, parse_arms
 from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of, round_logs, rounds_of, sign_of
-from lagom.experiment.store import Record, read_record
+from lagom.experiment.store import ExperimentRecord, read_record
 from lagom.format import format_percent
 from lagom.headroom import NoHeadroom, parse
 from lagom.report.advice import Advice, Standing
@@ -33,7 +33,7 @@ def advise_from_bench(path: Path) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     return advise_from_record(read_record(path), str(path))
 
 
-def advise_from_record(record: Record, source: str) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
+def advise_from_record(record: ExperimentRecord, source: str) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     """The same of a record in memory."""
     results = results_of(record)
     starts = [arm for arm in record.arms if arm.startswith(("env=", "headroom="))]
@@ -81,7 +81,7 @@ def _told(ratio: Ratio, beside: str) -> str:
     return f"{ratio.value:.3f}× {beside}{interval} in {ratio.pairs} pairs"
 
 
-def _without_lagom_beside(record: Record, arm: str, source: str) -> Advice | None:
+def _without_lagom_beside(record: ExperimentRecord, arm: str, source: str) -> Advice | None:
     """Head-room that ran beside stock only: no measurement of head-room."""
     found = compare_paired(record, arm, OWN_STOCK) if _reference(arm) == OWN_TUNED else None
     if found is None:
@@ -152,7 +152,7 @@ class Paired:
     p: float
 
 
-def compare_paired(record: Record, arm: str, beside: str) -> Paired | None:
+def compare_paired(record: ExperimentRecord, arm: str, beside: str) -> Paired | None:
     """The arm against another, by rounds that have both; None where there is none.
 
     A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.results.round_logs`).

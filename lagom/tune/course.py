@@ -13,7 +13,7 @@ from lagom.experiment.arm import Kind, Task, arm_with
 from lagom.experiment.iteration_time import SETTLING_SHARE
 from lagom.experiment.job_regions import SPAN_SECONDS
 from lagom.experiment.request import Request
-from lagom.experiment.store import Record, RunRecord, Store, TuneRecord
+from lagom.experiment.store import ExperimentRecord, RunRecord, Store, TuneRecord
 from lagom.experiment.trial import run_task
 from lagom.format import format_count
 from lagom.start import StartGroup, decided_by
@@ -150,7 +150,7 @@ def run_tune(
 
 
 def needs_more_time(
-    request: Request, plan: TunePlan, record: Record, result: TuneResult, simulated: float | None = None
+    request: Request, plan: TunePlan, record: ExperimentRecord, result: TuneResult, simulated: float | None = None
 ) -> MoreTime | None:
     """Of a search that ended without an answer, where more processes may give one. ``simulated``: seconds, as for
     :func:`run_tune`."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lagom.config_file import SavedConfig, load_config, saved_in
-from lagom.experiment.arm import Arm, Kind, Task
+from lagom.experiment.arm import Kind, Task, TrialArm
 from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import run_task
@@ -37,7 +37,7 @@ def search_while_running(
         say(f"{max(0.0, time_left):.0f} s are left, too few to tune the job while it runs; `lagom run` does that.")
         return
     say("one more process tunes the job while it runs, inside this start.")
-    arm = Arm("auto", Kind.TUNING, strategy="auto", environ=_settings(start))
+    arm = TrialArm("auto", Kind.TUNING, strategy="auto", environ=_settings(start))
     task = Task(Kind.TUNING, arm, label="while it runs")
     run = run_task(numbered(request, len(store.record.runs) + 1), task, store, time_left, say)
     run.group, run.settings = "" if start is None else start.name, _settings(start)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom.experiment.estimate import ESTIMATOR
-from lagom.experiment.store import Record
+from lagom.experiment.store import ExperimentRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import DecidingRuns, deciding_runs
@@ -24,7 +24,7 @@ from lagom.tune.trials import entrants
 from lagom.tune.tune_result import TuneResult, tried_of
 
 
-def print_result(plan: TunePlan, record: Record, result: TuneResult, console: Console) -> None:
+def print_result(plan: TunePlan, record: ExperimentRecord, result: TuneResult, console: Console) -> None:
     """The verdict, then the table that it comes from."""
     if any(run.simulated for run in record.runs):
         console.print(SIMULATED, style="yellow", highlight=False, soft_wrap=True)
@@ -54,7 +54,7 @@ def screened_lines(plan: TunePlan, tried: list[Tried]) -> Iterator[str]:
         yield f"  {factor.name}={factor.value}: processes that had it gave no time; it was left out"
 
 
-def measured_by(record: Record) -> str:
+def measured_by(record: ExperimentRecord) -> str:
     """What an iteration's time was taken from."""
     words = {"metric": "the job's own metric", "calls": "seconds a NCCL call", "wall": "wall time of the job's command"}
     return ", ".join(dict.fromkeys(words[run.measure] for run in record.runs if run.measure))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from lagom.config_file import Fingerprint, SavedConfig
 from lagom.environment import read_conf
 from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
-from lagom.experiment.store import Record, RunRecord
+from lagom.experiment.store import ExperimentRecord, RunRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import times_of
@@ -153,7 +153,7 @@ def conf_text(settings: Mapping[str, str], hidden: Path, *, is_simulated: bool =
     return "\n".join([f"# {head}", *lines]) + "\n"
 
 
-def as_json(plan: TunePlan, record: Record, result: TuneResult) -> dict[str, Any]:
+def as_json(plan: TunePlan, record: ExperimentRecord, result: TuneResult) -> dict[str, Any]:
     """The result as plain values; times as the metric gives them, or seconds. ``effects``: ln of the time with these
     settings over that without, beyond what each does alone."""
     tried = tried_of(record.runs, record.higher_is_better)

@@ -13,7 +13,7 @@ from lagom import journal
 from lagom.bench.results import OWN_STOCK, Result, ratio_between, ratio_of, results_of
 from lagom.bench.table import as_json, cells, remarks
 from lagom.experiment.log_extract import fill_record
-from lagom.experiment.store import ArmWindow, Record, RunRecord
+from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
 from lagom.journal.schema import ConfigRecord, SampleRecord
 
 NOISE = 0.02
@@ -29,8 +29,8 @@ def windows(arm: str, speedup: float, count: int, draw: random.Random) -> list[A
     return found
 
 
-def record(arms: str, *runs: RunRecord, **fields: object) -> Record:
-    return Record.model_validate({"command": ["train"], "arms": arms.split(","), "runs": runs, **fields})
+def record(arms: str, *runs: RunRecord, **fields: object) -> ExperimentRecord:
+    return ExperimentRecord.model_validate({"command": ["train"], "arms": arms.split(","), "runs": runs, **fields})
 
 
 def by_name(results: list[Result]) -> dict[str, Result]:

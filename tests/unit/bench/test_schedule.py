@@ -12,15 +12,15 @@ from lagom.bench.schedule import ATTEMPTS, left, preview, tasks
 from lagom.experiment.arm import Kind
 from lagom.experiment.request import Request
 from lagom.experiment.results_folder import discard
-from lagom.experiment.store import ArmWindow, BadRecord, Record, RunRecord, Store
+from lagom.experiment.store import ArmWindow, BadRecord, ExperimentRecord, RunRecord, Store
 
 
 def request(*words: str, **numbers: int) -> Request:
     return Request(("train",), parse_arms(list(words)), Path("nowhere"), **numbers)  # type: ignore[arg-type]
 
 
-def record(asked: Request, *runs: RunRecord) -> Record:
-    return Record.model_validate({**asked.key(), "runs": runs})
+def record(asked: Request, *runs: RunRecord) -> ExperimentRecord:
+    return ExperimentRecord.model_validate({**asked.key(), "runs": runs})
 
 
 def test_tuning_comes_before_the_comparison_that_needs_it_and_processes_last() -> None:

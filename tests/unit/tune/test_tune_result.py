@@ -10,7 +10,7 @@ import pytest
 
 from lagom.environment import read_conf
 from lagom.experiment.request import Request
-from lagom.experiment.store import Record, RunRecord
+from lagom.experiment.store import ExperimentRecord, RunRecord
 from lagom.tune import PLAIN, TunePlan, find_result
 from lagom.tune.stages import STAGES, Tried, TuneTrial
 from lagom.tune.tune_result import PlainNccl, as_json, conf_text, saved_config, tried_of
@@ -108,7 +108,7 @@ def test_a_speed_becomes_a_time_and_what_failed_gives_none() -> None:
     assert tried_of(runs, higher_is_better=False)[0].time == 4.0
 
 
-def record(times: dict[str, float]) -> Record:
+def record(times: dict[str, float]) -> ExperimentRecord:
     """The record of a search that ended, on eight ranks of two nodes."""
     request = Request(("train",), (), Path("nowhere"))
     runs = [
@@ -118,7 +118,7 @@ def record(times: dict[str, float]) -> Record:
         )
         for one in search(PLAN, constant(times))
     ]  # fmt: skip
-    return Record.model_validate({**request.key(), "runs": runs})
+    return ExperimentRecord.model_validate({**request.key(), "runs": runs})
 
 
 def test_the_saved_config_holds_the_settings_their_evidence_and_what_they_are_for() -> None:
