@@ -40,6 +40,8 @@ EXPENSIVE = {
         "two interruptions and the end of one search",
     "test_tune.py::test_a_rank_that_was_started_otherwise_is_named_and_its_process_does_not_count":
         "repeated where a rank was over before it was looked at",
+    "test_tune_nodes.py::test_an_interruption_on_one_node_ends_both_and_both_have_run_the_same":
+        "two launchers, each with two processes of a job of two ranks",
     "test_cached_start.py::test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_like_one":
         "one search to its end, and all that uses what it found: five starts of a job",
     "test_mutants.py::test_every_python_fault_can_be_read_and_every_area_has_tests":

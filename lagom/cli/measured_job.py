@@ -48,9 +48,10 @@ def ask_for_direction(request: Request, say: Callable[[str], None]) -> None:
         say(ASKS_DIRECTION)
 
 
-def check_job(command: Sequence[str], metric: str, say: Callable[[str], None], nnodes: int = 1) -> None:
+def check_job(command: Sequence[str], metric: str, say: Callable[[str], None], nnodes: int | None = None) -> None:
     """Raises :class:`UsageError` for a command that is not there or that starts the ranks of one node of several, and
-    for a metric that is no expression with one group. ``nnodes``: nodes of which each starts the command."""
+    for a metric that is no expression with one group. ``nnodes``: nodes of which each starts the command;
+    None: those of one node cannot be measured alone."""
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
     if metric:
@@ -60,22 +61,24 @@ def check_job(command: Sequence[str], metric: str, say: Callable[[str], None], n
     _check_ranks(command, say, nnodes)
 
 
-def _check_ranks(command: Sequence[str], say: Callable[[str], None], nnodes: int) -> None:
+def _check_ranks(command: Sequence[str], say: Callable[[str], None], nnodes: int | None) -> None:
     """Nodes that measure for themselves come to different settings, and NCCL needs the same ones on every rank."""
     from lagom.launch.launchers import Ranks, read_command
 
     started = read_command(command, os.environ)
-    each = "start `lagom tune --nnodes N` with it on every node"
-    if nnodes > 1:
+    instead = "give one command that starts the ranks of all nodes (srun, mpirun)"
+    if nnodes is not None:
+        instead += ", or start `lagom tune --nnodes N` with it on every node"
+    if nnodes is not None and nnodes > 1:
         if started.ranks is Ranks.AWAY:
             raise UsageError(f"{started.why}: it is started once, for all nodes; leave --nnodes out.")
         if started.nodes > 1 and started.nodes != nnodes:
             raise UsageError(f"{started.why}, and --nnodes {nnodes} is another number; make both the same.")
         return
     if started.ranks is Ranks.SOME:
-        raise UsageError(f"{started.why}, and each node would choose settings of its own; {each}.")
+        raise UsageError(f"{started.why}, and each node would choose settings of its own; {instead}.")
     if started.ranks is Ranks.UNCLEAR:
-        say(f"warning: {started.why}; if other nodes run ranks of this job, {each}.")
+        say(f"warning: {started.why}; if other nodes run ranks of this job, {instead}.")
     if not started.passes:
         say(f"warning: {started.why}; name every variable that is tried, or the ranks run without it.")
 

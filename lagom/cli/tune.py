@@ -123,7 +123,7 @@ def tune(
     check_job(command, metric, _say, nnodes)
     request = Request(
         command=tuple(command), arms=(), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
-        higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
+        higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed, nnodes=nnodes,
     )  # fmt: skip
     search = Search(_transport_named(transport), is_demo=demo, as_json=json_out)
     ask_for_direction(request, _say)
@@ -173,14 +173,13 @@ def _take_part(session: Session, request: Request, store: Store, search: Search)
     try:
         _tune(request, store, search, coordinator)
     except typer.Exit:
-        coordinator.finish("nothing found")
+        coordinator.finish("nothing_to_try")  # where nothing else was said before
         raise
 
 
 def _tune(request: Request, store: Store, search: Search, coordinator: Coordinator | None = None) -> None:
     """``coordinator``: of a job on several nodes."""
     from lagom.config_cache import PLACEHOLDER
-    from lagom.experiment.trial import run_task
     from lagom.tune import run_tune
     from lagom.tune.course import kept_text, needs_more_time, plain_nccl, shortest_text
 
@@ -206,13 +205,13 @@ def _tune(request: Request, store: Store, search: Search, coordinator: Coordinat
     if kept := kept_text(store.record.runs):
         _say(kept)
     simulated = DEMO_PROCESS_SECONDS if is_demo else None
-    run_one = run_task if coordinator is None else coordinator.run_task
+    run_one = None if coordinator is None else coordinator.run_task
     plan, result = run_tune(request, aim, store, _say, simulated, used, run_one)
     show_tuned(plan, store.record, result, as_json=search.as_json)
-    if (saved := _write(request, store, result)) is not None:
-        if coordinator is not None:
-            coordinator.finish(result.verdict, saved, result.text)
-    else:
+    saved = _write(request, store, result)
+    if coordinator is not None:
+        coordinator.finish(result.verdict, saved, result.text)
+    if saved is None:
         _say_what_it_needs(needs_more_time(request, plan, store.record, result, simulated), is_demo=is_demo)
         raise typer.Exit(NOTHING)
 
@@ -225,7 +224,6 @@ def _say_what_it_needs(more: MoreTime | None, *, is_demo: bool) -> None:
 def _choose_groups(request: Request, search: Search, plain: PlainNccl, coordinator: Coordinator | None) -> TuneRecord:
     """What a search that begins will try."""
     from lagom.doctor.libraries import find_nccl
-    from lagom.experiment.process import run_process
     from lagom.experiment.store import GroupRecord, TuneRecord
     from lagom.start import known_factors, known_groups
     from lagom.tune.course import leave_out_set
@@ -234,7 +232,7 @@ def _choose_groups(request: Request, search: Search, plain: PlainNccl, coordinat
     connected, cores = Connected(search.transport), 0 if search.is_demo else len(os.sched_getaffinity(0))
     if search.transport is None:
         _say("the first process shows how NCCL connects the ranks; it is not compared.")
-        run = run_process if coordinator is None else coordinator.process_with({})
+        run = None if coordinator is None else coordinator.process_with({})
         connected = find_connected(request, _say, run)
         if connected.why_not:
             _say(f"nothing to try: {connected.why_not}.")

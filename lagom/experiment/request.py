@@ -11,6 +11,7 @@ from pathlib import Path
 from lagom.environment import with_conf_files
 from lagom.experiment.arm import Kind, TrialArm
 from lagom.experiment.fingerprint import env_fingerprint
+from lagom.nodes.enrolment import OF_A_NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class Request:
     matches a number in a line of the job's output, an iteration's time or (``higher_is_better``) its speed.
     ``search_limit``: of a process that tunes, whose search then ends early enough for its final A/B.
     ``environ``: variables of every process. ``by``: the measure, where it is not to be chosen from the arms.
-    ``is_lost``: given the steady samples so far, whether a process may be ended because it is clearly worse than
-    others. Times in seconds.
+    ``nnodes``: nodes of which each starts ``command``. ``is_lost``: given the steady samples so far, whether a process
+    may be ended because it is clearly worse than others. Times in seconds.
     """
 
     command: tuple[str, ...]
@@ -42,6 +43,7 @@ class Request:
     seed: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
     by: str = ""
+    nnodes: int = 1
     is_lost: Callable[[Sequence[float]], bool] = lambda samples: False
 
     def of(self, kind: Kind) -> tuple[TrialArm, ...]:
@@ -72,5 +74,11 @@ class Request:
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "communicators": self.communicators,
-            "environ": env_fingerprint(with_conf_files({**os.environ, **self.environ})),
+            "environ": self._variables(),
         }
+
+    def _variables(self) -> dict[str, str]:
+        """Those that make another job of the command. Of several nodes, which may take turns as the one that keeps the
+        samples, without what is a node's own."""
+        found = env_fingerprint(with_conf_files({**os.environ, **self.environ}))
+        return found if self.nnodes == 1 else {name: found[name] for name in found if name not in OF_A_NODE}

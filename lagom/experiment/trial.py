@@ -31,16 +31,16 @@ START_SECONDS = 30.0
 
 
 def run_task(
-    request: Request, task: Task, store: Store, time_left: float | None, say: Say, run: RunProcess = run_process
+    request: Request, task: Task, store: Store, time_left: float | None, say: Say, run: RunProcess | None = None
 ) -> RunRecord:
-    """One process of the job, and what it showed. ``run``: how it is run."""
+    """One process of the job, and what it showed. ``run``: how, if not here alone."""
     limits = [(time_left, "budget"), (request.run_limit, "limit")]
     limits += [(request.search_limit, "limit")] if task.kind is Kind.TUNING else []
     limit, cut_by = min(((limit, by) for limit, by in limits if limit is not None), default=(None, "limit"))
     start = replace(_start(request, task, store, limit), grace=grace_within(request.budget), say=say)
     regions = JobRegions(start.environment(), is_new=True) if start.lagom is not None else None
     with regions or contextlib.nullcontext():
-        ended = run(_until_enough(request, task, start, regions))
+        ended = (run or run_process)(_until_enough(request, task, start, regions))
         return _record(request, task, start, ended, regions, cut_by)
 
 

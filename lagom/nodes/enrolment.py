@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lagom.errors import LagomError
-from lagom.nodes.exchange import Beat, Begin, Exchange, ExchangeError, Mark, NodeFacts, Place, SessionEnd
+from lagom.nodes.exchange import Beat, Begin, Exchange, ExchangeError, Mark, NodeFacts, Place, SessionEnd, to_line
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
 from lagom.version import __version__
 
@@ -128,9 +128,10 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object = None, error: BaseException | None = None, trace: object = None) -> None:
         with suppress(ExchangeError):
-            self.end(SessionEnd(kind="interrupted", by=self.seat, of=self.seat))
+            text = to_line(str(error)) if isinstance(error, LagomError) else ""
+            self.end(SessionEnd(kind="failed" if text else "interrupted", by=self.seat, of=self.seat, text=text))
             patience = min(LEAVE_SECONDS, self.life.silent)
             _leave(self.exchange, self.space, self.seat, self.token, len(self.nodes), patience)
         self.heartbeat.close()

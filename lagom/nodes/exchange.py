@@ -18,6 +18,7 @@ from lagom.environment import check_start_settings
 from lagom.errors import LagomError
 
 MOST_BYTES = 1 << 16
+MOST_LINE = 400
 MOST_NODES = 4096
 KEY = re.compile(r"[a-z0-9]{1,40}(/[a-z0-9]{1,40}){0,4}")
 
@@ -38,7 +39,7 @@ def _is_printable(text: str) -> str:
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Line = Annotated[str, Field(max_length=400), AfterValidator(_is_printable)]
+Line = Annotated[str, Field(max_length=MOST_LINE), AfterValidator(_is_printable)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")]
 Seat = Annotated[int, Field(ge=0, lt=MOST_NODES)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -143,13 +144,14 @@ class Found(Exchanged):
 
 class SessionEnd(Exchanged):
     """How a session ended, once for all nodes: ``finished`` with a ``verdict`` and what was found, ``interrupted``
-    on a node, or because a node is ``gone``: ``by`` says so of ``of``."""
+    on a node, ``failed`` there with the sentence ``text``, or because a node is ``gone``: ``by`` says so of ``of``."""
 
-    kind: Literal["finished", "interrupted", "gone"]
+    kind: Literal["finished", "interrupted", "failed", "gone"]
     by: Seat
     of: Seat
     verdict: Annotated[Line, Field(max_length=40)] = ""
     found: Found | None = None
+    text: Line = ""
 
 
 class Mark(Exchanged):
@@ -208,6 +210,11 @@ class Exchange(ABC):
 
     @abstractmethod
     def _get(self, key: str) -> bytes | None: ...
+
+
+def to_line(text: str, most: int = MOST_LINE) -> str:
+    """A text as a :data:`Line` can have it."""
+    return "".join(one if one.isprintable() else " " for one in text)[:most]
 
 
 def _checked(key: str) -> str:

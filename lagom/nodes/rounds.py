@@ -192,5 +192,5 @@ class Rounds:
         node = names[end.of] if end.of < len(names) else "another node"
         if end.kind == "gone":
             return NodesEnded(f"node {node} has not answered for {seconds:.0f} s", node)
-        what = "was interrupted" if end.kind == "interrupted" else "has ended the search"
-        return NodesEnded(f"node {node} {what}", node)
+        what = {"interrupted": "was interrupted", "failed": f"has failed ({end.text.rstrip('.')})"}
+        return NodesEnded(f"node {node} {what.get(end.kind, 'has ended the search')}", node)

@@ -108,14 +108,14 @@ def run_tune(
     say: Say = lambda text: None,
     simulated_seconds: float | None = None,
     used_seconds: float = 0.0,
-    run_one: RunOne = run_task,
+    run_one: RunOne | None = None,
 ) -> tuple[TunePlan, TuneResult]:
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
     ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took.
     ``used_seconds``: of the limit, what this call has used before, for the process that is not compared. ``run_one``:
-    runs a process.
+    runs a process otherwise than here alone.
     """
     runs = store.record.runs
     clock = _Clock(request.budget, simulated_seconds, len(runs), used_seconds)
@@ -138,7 +138,7 @@ def run_tune(
             break
         store.check_room()
         best = best_so_far(plan, tried)
-        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say, run_one)
+        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say, run_one or run_task)
         store.add(run)
         for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
             say(line)

@@ -29,7 +29,7 @@ def search_while_running(
     nodes, or too little time is left."""
     if found_by(store.record.runs) is not None:
         return
-    nodes = max((run.nodes for run in store.record.runs), default=0)
+    nodes = request.nnodes if request.nnodes > 1 else max((run.nodes for run in store.record.runs), default=0)
     if nodes != 1:
         say(SPANS_NODES if nodes else NO_NODES)
         return

@@ -15,12 +15,12 @@ from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import RunProcess, Say, run_task
 from lagom.nodes.enrolment import Session
-from lagom.nodes.exchange import Done, Found
+from lagom.nodes.exchange import MOST_LINE, Done, Found, to_line
 from lagom.nodes.rounds import IsOver, RoundResult, Rounds
 from lagom.tune.numbering import TRIAL, numbered
 from lagom.version import __version__
 
-MOST_SAMPLES, MOST_TEXT = 2000, 400
+MOST_SAMPLES = 2000
 #: Exit codes of processes that signals ended, as Python and as shells write them, lie within.
 MOST_EXIT = 256
 
@@ -105,8 +105,8 @@ def _how(code: int, ended: str, seconds: float) -> dict[str, Any]:
     return {"exit": kept, "ended": "limit" if ended == "budget" else ended, "seconds": seconds}
 
 
-def _line(text: str | None, most: int = MOST_TEXT) -> str | None:
-    return None if text is None else "".join(one if one.isprintable() else " " for one in text)[:most]
+def _line(text: str | None, most: int = MOST_LINE) -> str | None:
+    return None if text is None else to_line(text, most)
 
 
 def joined(run: RunRecord, result: RoundResult, own: str) -> RunRecord:
@@ -145,9 +145,9 @@ def found_of(saved: SavedConfig, text: str) -> Found:
     made, proof = saved.fingerprint, saved.evidence[0]
     return Found(
         settings=dict(saved.environment), nccl=made.nccl_version, ranks=made.ranks, nodes=made.nodes,
-        gpu=_line(made.gpu) or "", p2p=made.p2p, simulated=made.simulated, speedup=proof["speedup"], low=proof["low"],
-        high=proof["high"], processes=list(proof["processes"]), measure=_line(proof["measure"]) or "",
-        text=_line(text) or "",
+        gpu=to_line(made.gpu), p2p=made.p2p, simulated=made.simulated, speedup=proof["speedup"], low=proof["low"],
+        high=proof["high"], processes=list(proof["processes"]), measure=to_line(proof["measure"]),
+        text=to_line(text),
     )  # fmt: skip
 
 

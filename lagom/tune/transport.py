@@ -110,10 +110,11 @@ LOOK = 0
 
 
 def find_connected(
-    request: Request, say: Callable[[str], None] = lambda text: None, run: Callable[[ProcessStart], Ended] = run_process
+    request: Request, say: Callable[[str], None] = lambda text: None, run: Callable[[ProcessStart], Ended] | None = None
 ) -> Connected:
     """From one process of the job that is not compared: it logs its connections, and is ended once it has shown them
-    and gone on for a while. Why it showed none is said. ``run``: how it is run."""
+    and gone on for a while. Why it showed none is said. ``run``: how, if not
+    here alone."""
     folder = request.folder / "look"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -128,7 +129,7 @@ def find_connected(
     environ = {**request.environ, **debug_variables(folder)}
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)
-    ended = run(
+    ended = (run or run_process)(
         ProcessStart(
             request.command, request.folder, "look", lagom, environ, limit, enough=enough, say=say,
             grace=grace_within(request.budget),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lagom.nodes import exchange as records
 from lagom.nodes import folder_exchange
-from lagom.nodes.exchange import BadRecord, Begin, Exchanged, ExchangeError, Go, Mark, SessionEnd
+from lagom.nodes.exchange import BadRecord, Begin, Exchanged, ExchangeError, Found, Go, Mark
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.start import VARIABLES
 from tests.unit.nodes.launchers import MemoryExchange, at_once
@@ -144,9 +144,10 @@ def test_what_is_larger_than_may_be_is_refused(tmp_path: Path) -> None:
     [{"LD_PRELOAD": "/tmp/x.so"}, {"NCCL_TUNER_PLUGIN": "x"}, {"PATH": "/tmp"}, {"NCCL_ALGO": "a\nb"},
      {"NCCL_ALGO": ""}, {"NCCL_ALGO": "x" * 64}, {"NCCL_ALGO": 'a"b'}],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", [Go, SessionEnd])
+@pytest.mark.parametrize("kind", [Go, Found])
 def test_no_variable_but_a_start_setting_is_taken(kind: type[Exchanged], settings: dict[str, str]) -> None:
-    more = {"number": 1} if kind is Go else {"kind": "finished", "by": 0, "of": 0}
+    proof = {"speedup": 1.2, "low": 1.1, "high": 1.3, "processes": [6, 6], "measure": "ms", "text": "x"}
+    more = {"number": 1} if kind is Go else proof
     sound = {VARIABLES[1].name: "4"}
     exchange = MemoryExchange({f"1/{name}": json.dumps({**more, "settings": one}).encode()
                                for name, one in (("planted", settings), ("sound", sound))})  # fmt: skip

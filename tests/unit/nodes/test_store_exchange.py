@@ -133,7 +133,7 @@ def test_the_rounds_of_two_launchers_survive_a_proxy_that_cuts(host: StoreExchan
         with one:
             running = Rounds(one, Processes(VALUE, until_stopped=True))
             found = [running.run(SETTINGS, number, None) for number in range(1, 6)]
-            running.finish("improved", SETTINGS)
+            running.finish("improved")
             return found
 
     def follow() -> int:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lagom.cli.tune import _choose_groups
+from lagom.cli.tune import Search, _choose_groups
 from lagom.experiment.request import Request
 from lagom.start import Transport
 from lagom.tune.transport import Connected, debug_variables, find_connected, read_connected
 from lagom.tune.tune_result import PlainNccl
 
+SEARCH = Search(transport=None, is_demo=False, as_json=False)
 #: As NCCL 2.28.9 writes them (src/transport/net.cc, p2p.cc, shm.cc); SHM's have no number of a connection.
 HEAD = "node1:4711:4720 [0] NCCL INFO "
 SOCKET = "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0"
@@ -233,7 +234,7 @@ def test_over_an_unknown_network_what_every_network_may_need_is_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = LOGS.replace(RESERVED, over("UCX"))
-    record = _choose_groups(Request((sys.executable, "-c", job), (), tmp_path), None, 8, PlainNccl({}, {}))
+    record = _choose_groups(Request((sys.executable, "-c", job), (), tmp_path), SEARCH, PlainNccl({}, {}), None)
     assert (record.transport, record.groups) == ("NET/UCX", [])
     assert {"NCCL_MIN_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE"} <= set(record.factors)
     assert not [name for name in record.factors if "_IB_" in name or "SOCK" in name or "NVL" in name]
@@ -242,10 +243,10 @@ def test_over_an_unknown_network_what_every_network_may_need_is_tried(
 
 def test_what_the_first_process_shows_decides_what_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = Request((sys.executable, "-c", LOGS), (), tmp_path)
-    record = _choose_groups(request, None, 8, PlainNccl({}, {}))
+    record = _choose_groups(request, SEARCH, PlainNccl({}, {}), None)
     assert (record.transport, [group.name for group in record.groups]) == ("NVLink", ["copy engines"])
     assert "NCCL_MAX_CTAS" in record.factors
     assert "transport: NVLink, buffers in symmetric windows." in capsys.readouterr().err
-    taken = _choose_groups(request, None, 8, PlainNccl({"NCCL_CTA_POLICY": "0"}, {}))
+    taken = _choose_groups(request, SEARCH, PlainNccl({"NCCL_CTA_POLICY": "0"}, {}), None)
     assert not taken.groups
     assert "copy engines is left out: NCCL_CTA_POLICY is set by you" in capsys.readouterr().err
