@@ -79,13 +79,16 @@ class Machine(_Stored):
 
 class Entry(_Stored):
     """Whose config a file holds. ``written``: seconds since 1970; ``by``: the command; ``refused``: why it did not fit
-    the job when it was used, None = it did."""
+    the job when it was used, None = it did. ``nodes``: that found it together, and have it in their caches;
+    ``exchange``: where they met, an absolute folder or HOST:PORT."""
 
     job: Job
     machine: Machine
     written: float = Field(ge=0.0, le=LATEST, allow_inf_nan=False)
     by: str
     refused: ConfigRefusal | None = None
+    nodes: int = Field(1, ge=1)
+    exchange: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +158,16 @@ class ConfigCache:
         found.configs.sort(key=lambda config: config.entry.written, reverse=True)
         return found
 
-    def keep(self, job: Job, machine: Machine, config: Path, by: str) -> Path:
+    def keep(self, job: Job, machine: Machine, config: Path, by: str, *, nodes: int = 1, exchange: str = "") -> Path:
         """Keep a copy of a saved config, in place of what the job has here; returns its file. A command with the
-        placeholder stays, because it says more than one without."""
+        placeholder stays, because it says more than one without. ``nodes``, ``exchange``: as in :class:`Entry`."""
         refuse_simulated(config, job.variables)
         same = [one for one in self.of_folder(job.folder).configs if _is_for(one.entry, job, machine)]
         if not any(PLACEHOLDER in word for word in job.command):
             general = (one.entry.job for one in same if any(PLACEHOLDER in word for word in one.entry.job.command))
             job = next(general, job)
         path = self._configs / _name(job, machine)
-        entry = Entry(job=job, machine=machine, written=time.time(), by=by)
+        entry = Entry(job=job, machine=machine, written=time.time(), by=by, nodes=nodes, exchange=exchange)
         for folder in (self.folder, self._configs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(path, config.read_text(), entry)

@@ -46,6 +46,11 @@ def saved_in(folder: Path) -> Path:
     return folder / FILE_NAME
 
 
+def without_comments(text: str) -> str:
+    """What a saved config decides: nodes that found it together have the same, with comments of their own."""
+    return "".join(f"{line}\n" for line in text.split("\n") if line and not line.startswith("#"))
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """The jobs that a saved config is valid for; a zero or empty field is not compared."""

@@ -182,6 +182,15 @@ SETTINGS = (
         choices=("off", "alone"),
     ),
     Setting(
+        "LAGOM_EXCHANGE",
+        "folder or HOST:PORT",
+        "",
+        ("launcher",),
+        "Where the launchers of a job on several nodes agree, before they start any rank, on a saved config of the "
+        "cache: all nodes use it, or none. A folder that all of them see, by its absolute path, or an address of one "
+        "of them and a free port. Default: where `lagom tune --nnodes` found it.",
+    ),
+    Setting(
         "LAGOM_ATLAS",
         "word",
         "on",

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lagom.cli import complete
+from lagom.errors import UsageError
 from lagom.headroom import parse as parse_headroom
 from lagom.launch.supervise import signals_left_to_us
 from lagom.settings import SETTINGS, config_named, read
@@ -132,6 +132,25 @@ def run(
         bool,
         typer.Option("--no-atlas", help="Do not try first what searches of other jobs on such machines found."),
     ] = False,
+    nnodes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="The job runs on N nodes, and this command is started on each: they agree on a config of the cache, "
+            "so that all use it or none. Default: as `lagom tune` found it, or as CMD says.",
+            min=0,
+            show_default=False,
+        ),
+    ] = 0,
+    rdzv_endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where they agree: one of the nodes, and a free port; default: LAGOM_EXCHANGE, else as `lagom tune` "
+            "found it.",
+            show_default=False,
+        ),
+    ] = "",
     quiet: Annotated[
         bool,
         typer.Option(
@@ -165,10 +184,9 @@ def run(
     """
     with signals_left_to_us():  # numpy's BLAS starts a thread
         from lagom.launch.cached_config import NO_CACHE, find_cached
-        from lagom.launch.job_plan import JobOptions, plan_job
+        from lagom.launch.job_plan import JobOptions
         from lagom.launch.run_job import check_command, run_bare, run_job
-        from lagom.launch.start_variables import choose_start
-        from lagom.wire.library import plugin_path
+        from lagom.launch.start_agreement import plan_start, told_meeting
         from lagom.wire.plan import check_rules, choose_rules
 
     if bare:
@@ -179,7 +197,12 @@ def run(
     other = (given, or_tune, pinned, compared, arms, record, headroom, read("LAGOM_HEADROOM"))
     cache = NO_CACHE
     if asked in ("auto", "tune") and not any(other):
-        cache = find_cached(command, os.environ, may_use=asked == "auto" and not fresh)
+        told = told_meeting(nnodes, rdzv_endpoint, command, os.environ)
+        cache = find_cached(command, os.environ, may_use=asked == "auto" and not fresh, told=told)
+    elif nnodes or rdzv_endpoint:
+        raise UsageError(
+            "--nnodes and --rdzv-endpoint are for a config of the cache, and this start takes none; leave them out."
+        )
     for_controller = _controller_options(
         record=[record],
         compare=compared,
@@ -204,19 +227,10 @@ def run(
         compared=len(compared),
         search_seconds=search_seconds,
     )
-    if cache.config is not None:
-        job_options = replace(
-            job_options, config=cache.config.path, cached_by=cache.config.origin, or_tune=cache.may_tune
-        )
-    plan = plan_job(job_options, os.environ, plugin_path())
-    start = choose_start(headroom, headroom_from, plan.config, os.environ, command)
-    remarks = (
-        *cache.remarks,
-        *start.remarks,
-        *_left_out(plan, given, search_seconds, search_percent, stable_iterations, record=record, seed=seed),
-    )
-    plan = replace(plan.with_variables(start.variables, remarks), sets_start=start.is_of_config)
     check_command(command[0])
+    plan, cache = plan_start(command, job_options, cache, headroom, headroom_from)
+    left_out = _left_out(plan, given, search_seconds, search_percent, stable_iterations, record=record, seed=seed)
+    plan = plan.with_variables({}, tuple(left_out))
     raise typer.Exit(run_job(command, plan, quiet=quiet, seconds_file=seconds_file, cache=cache))
 
 

@@ -16,7 +16,7 @@ import typer
 
 from lagom.cli.common import say
 from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, show_tuned, told_how_to_go_on
-from lagom.cli.tune_nodes import keep_found, request_of, session_of
+from lagom.cli.tune_nodes import at_exchange, keep_found, request_of, session_of
 from lagom.errors import UsageError
 from lagom.format import format_count
 
@@ -123,7 +123,7 @@ def tune(
     check_job(command, metric, _say, nnodes)
     request = Request(
         command=tuple(command), arms=(), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
-        higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed, nnodes=nnodes,
+        higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
     )  # fmt: skip
     search = Search(_transport_named(transport), is_demo=demo, as_json=json_out)
     ask_for_direction(request, _say)
@@ -132,7 +132,8 @@ def tune(
         if nnodes == 1:
             _tune(request, _store_of(request, is_named=out is not None, fresh=fresh), search)
             return
-        with session_of(request, nnodes, rdzv_endpoint, _say) as session:
+        request = at_exchange(request, nnodes, rdzv_endpoint)
+        with session_of(request, _say) as session:
             request = request_of(session, request)
             store = _store_of(request, is_named=out is not None, fresh=fresh)
             _take_part(session, request, store, search)
@@ -285,7 +286,9 @@ def _write(request: Request, store: Store, result: TuneResult) -> SavedConfig | 
             _say(f"note: {remark}")
         _say(f"written: {conf}, the start settings{' of a simulated job' if is_simulated else ' for NCCL_CONF_FILE'}")
     _say(f"written: {config}")
-    if kept := keep_config(request.command, config, os.environ, "lagom tune"):
+    if kept := keep_config(
+        request.command, config, os.environ, "lagom tune", nodes=request.nnodes, exchange=request.exchange
+    ):
         _say(kept)
     clock = "LAGOM_CLOCK=simulated " if is_simulated else ""  # without it the saved config is refused
     command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"

@@ -16,26 +16,29 @@ from lagom.errors import UsageError
 if TYPE_CHECKING:
     from lagom.experiment.request import Request
     from lagom.nodes.enrolment import Session
-    from lagom.nodes.exchange import Exchange, Found, NodeFacts
+    from lagom.nodes.exchange import Found, NodeFacts
 
 Say = Callable[[str], None]
 #: Of the results folder: where launchers exchange records, and how the folders of other nodes' samples begin.
 EXCHANGE, OF_NODE = "nodes", "node-"
+#: Of the exchange: where searches meet. Starts have their own.
+SPACE = "tune"
 
 
 @contextlib.contextmanager
-def session_of(request: Request, count: int, endpoint: str, say: Say) -> Iterator[Session]:
-    """The launchers of ``count`` nodes, once all are there and agree. What ends the session before its search is said,
+def session_of(request: Request, say: Say) -> Iterator[Session]:
+    """The launchers of all nodes, once they are there and agree. What ends the session before its search is said,
     and the command then ends with exit code 3."""
-    from lagom.nodes.enrolment import enrol, node_name
+    from lagom.nodes.enrolment import WAIT_SECONDS, enrol, node_name
+    from lagom.nodes.key_space import open_exchange
     from lagom.nodes.rounds import EXIT_CODE, NodesEnded
 
-    exchange = _exchange(request, endpoint)
-    say(f"waiting for {count} nodes at {exchange.name}.")
+    exchange = open_exchange(request.exchange, SPACE, WAIT_SECONDS)
+    say(f"waiting for {request.nnodes} nodes at {exchange.name}.")
     try:
-        with enrol(exchange, count, node_name(os.environ), _facts(request)) as session:
+        with enrol(exchange, request.nnodes, node_name(os.environ), _facts(request)) as session:
             names = session.nodes
-            say(f"{count} nodes ({', '.join(names)}), coordinator {names[0]}; this one is {session.node}.")
+            say(f"{len(names)} nodes ({', '.join(names)}), coordinator {names[0]}; this one is {session.node}.")
             yield session
     except NodesEnded as error:
         say(str(error))
@@ -44,20 +47,15 @@ def session_of(request: Request, count: int, endpoint: str, say: Say) -> Iterato
         exchange.close()
 
 
-def _exchange(request: Request, endpoint: str) -> Exchange:
-    if endpoint:
-        from lagom.nodes.store_exchange import StoreExchange, read_endpoint
-
-        return StoreExchange(*read_endpoint(endpoint))
-    from lagom.nodes.folder_exchange import FolderExchange
-
-    try:
-        request.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{request.folder} cannot be made ({error.strerror or error}); name a folder with --out."
-        ) from error
-    return FolderExchange(request.folder / EXCHANGE)
+def at_exchange(request: Request, count: int, endpoint: str) -> Request:
+    """The request of a job on ``count`` nodes whose launchers meet at ``endpoint``, or in its folder."""
+    if not endpoint:
+        try:
+            request.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or error
+            raise UsageError(f"{request.folder} cannot be made ({why}); name a folder with --out.") from error
+    return replace(request, nnodes=count, exchange=endpoint or str(request.folder / EXCHANGE))
 
 
 def _facts(request: Request) -> NodeFacts:
@@ -95,5 +93,7 @@ def keep_found(request: Request, found: Found, say: Say) -> None:
     except OSError as error:
         raise cannot_be_written(config, error) from error
     say(f"{found.text}; written: {config}")
-    if kept := keep_config(request.command, config, os.environ, "lagom tune"):
+    if kept := keep_config(
+        request.command, config, os.environ, "lagom tune", nodes=request.nnodes, exchange=request.exchange
+    ):
         say(kept)

@@ -23,8 +23,8 @@ class Request:
     matches a number in a line of the job's output, an iteration's time or (``higher_is_better``) its speed.
     ``search_limit``: of a process that tunes, whose search then ends early enough for its final A/B.
     ``environ``: variables of every process. ``by``: the measure, where it is not to be chosen from the arms.
-    ``nnodes``: nodes of which each starts ``command``. ``is_lost``: given the steady samples so far, whether a process
-    may be ended because it is clearly worse than others. Times in seconds.
+    ``nnodes``: nodes of which each starts ``command``; ``exchange``: where their launchers meet. ``is_lost``: given the
+    steady samples so far, whether a process may be ended because it is clearly worse than others. Times in seconds.
     """
 
     command: tuple[str, ...]
@@ -44,6 +44,7 @@ class Request:
     environ: Mapping[str, str] = field(default_factory=dict)
     by: str = ""
     nnodes: int = 1
+    exchange: str = ""
     is_lost: Callable[[Sequence[float]], bool] = lambda samples: False
 
     def of(self, kind: Kind) -> tuple[TrialArm, ...]:

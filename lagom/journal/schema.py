@@ -137,6 +137,7 @@ class JobStart(Base):
     pid: int = 0  # of the controller; 0 = there is none
     pid_namespace: int = 0  # where that is its number: an inode; 0 = not said
     simulated_clock: bool = False  # a demo: its times and its saved config are of no real job
+    nodes: tuple[str, ...] = ()  # whose launchers agreed on the saved config; empty = one launcher starts all ranks
 
 
 class RankJoined(Base):

@@ -132,7 +132,8 @@ class Formatter:
     def _job_start(self, e: schema.JobStart) -> str:
         rules = f", pinned: {'; '.join(e.rules)}" if e.rules else ""
         strategy = f", strategy {e.strategy}" if e.strategy else ""
-        return f"job {e.job} starts: mode {e.mode}{strategy}{rules}{f'; log in {e.folder}' if e.folder else ''}"
+        nodes = f", agreed by nodes {', '.join(e.nodes)}" if e.nodes else ""
+        return f"job {e.job} starts: mode {e.mode}{strategy}{nodes}{rules}{f'; log in {e.folder}' if e.folder else ''}"
 
     def _rank_joined(self, e: schema.RankJoined) -> str:
         rank = f"rank {e.rank}" if e.rank is not None else f"process {e.process}"

@@ -6,19 +6,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lagom import headroom
-from lagom.config_cache import CachedConfig, ConfigCache, Job, Machine
+from lagom.config_cache import CachedConfig, ConfigCache, Entry, Job, Machine
 from lagom.config_file import BEST_SO_FAR_NAME, load_config
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import find_gpu, with_conf_files
 from lagom.errors import LagomError
 from lagom.experiment.fingerprint import env_fingerprint
+from lagom.format import format_count
 from lagom.journal import RunState, Verdict, refusal_of, verdict_of
 from lagom.launch.job_plan import local_rank
-from lagom.launch.launchers import Ranks, read_command, starts_every_rank, words_of_program, words_that_stay
+from lagom.launch.launchers import (
+    Ranks,
+    Started,
+    is_one_of_its_node,
+    read_command,
+    starts_every_rank,
+    words_of_program,
+    words_that_stay,
+)
 from lagom.launch.status_text import ROOM, paste, shorten
 from lagom.settings import cache_folder, is_simulated
 from lagom.wire.config_refusal import ConfigRefusal
@@ -29,11 +38,29 @@ MOST_NAMED = 3  # by `lagom env`
 
 
 @dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the launchers of so many nodes agree on what they take from their caches. ``exchange``: an absolute folder,
+    or HOST:PORT. 0 and empty: not told, so that it is as the config was found."""
+
+    nodes: int = 0
+    exchange: str = ""
+
+    def with_entry(self, entry: Entry | None) -> Meeting | None:
+        """With what the cache remembers; None where this node has nobody to meet, or does not know where."""
+        of_cache = Meeting() if entry is None else Meeting(entry.nodes, entry.exchange)
+        nodes, exchange = self.nodes or of_cache.nodes, self.exchange or of_cache.exchange
+        return Meeting(nodes, exchange) if nodes > 1 and exchange else None
+
+
+NOT_TOLD = Meeting()
+
+
+@dataclass(frozen=True, slots=True)
 class CacheUse:
     """What a start takes from the cache. ``environ``: before anything was added; ``config``: to be replayed, None =
     there is none, or it may not be used; ``is_like``: it was found with other arguments of the same script;
     ``unfinished``: what an interrupted search had found, to be tried first; ``is_kept``: whether what a search finds is
-    kept."""
+    kept; ``meeting``: the config may only be used if the other nodes agree, and they wait for this one."""
 
     command: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +69,15 @@ class CacheUse:
     unfinished: CachedConfig | None = None
     is_kept: bool = False
     remarks: tuple[str, ...] = ()
+    meeting: Meeting | None = None
+
+    def with_remark(self, text: str) -> CacheUse:
+        """With one more line about it."""
+        return replace(self, remarks=(*self.remarks, text))
+
+    def without_config(self) -> CacheUse:
+        """As if the cache held none for this job."""
+        return replace(self, config=None, is_like=False, meeting=None)
 
     def at_end(self, run: RunState) -> Iterator[str]:
         """Keep what the job found, or note that its config did not fit; a line about it."""
@@ -72,46 +108,91 @@ class CacheUse:
 NO_CACHE = CacheUse()
 
 
-def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: bool) -> CacheUse:
-    """What the cache holds for a job. Where not every rank is started from here it is only named: NCCL needs the same
-    settings on every rank, and does not check that."""
-    cache, before = _cache(environ), dict(environ)
-    if cache is None or local_rank(environ) not in (None, 0):
+def find_cached(
+    command: Sequence[str], environ: Mapping[str, str], *, may_use: bool, told: Meeting = NOT_TOLD
+) -> CacheUse:
+    """What the cache holds for a job. Where not every rank is started from here it is only named, unless the launchers
+    of all nodes can agree on it: NCCL needs the same settings on every rank, and does not check that. ``told``: where
+    they meet, as far as the user says so."""
+    if local_rank(environ) not in (None, 0):
         return NO_CACHE
+    use = _find(command, environ, may_use=may_use, told=told)
+    if use.meeting is None and told.nodes > 1:
+        return use.with_remark("nothing is agreed with other nodes: give --rdzv-endpoint HOST:PORT, or LAGOM_EXCHANGE")
+    return use
+
+
+def _find(command: Sequence[str], environ: Mapping[str, str], *, may_use: bool, told: Meeting) -> CacheUse:
+    cache, before = _cache(environ), dict(environ)
+    nothing = CacheUse(command, before, is_kept=cache is not None, meeting=told.with_entry(None))
+    if cache is None:
+        return NO_CACHE if nothing.meeting is None else nothing
     if not may_use:
-        return CacheUse(command, before, is_kept=True)
+        return nothing
     try:
-        found = cache.of_folder(str(Path.cwd()))
-        unfinished = _fitting(_unfinished(before).of_folder(str(Path.cwd())).configs, command, before)
-        config = _fitting(found.configs, command, before)
-        is_like = config is None
-        if config is None:
-            config = _fitting(filter(_is_of_a_search, found.configs), command, before, like=True)
-        elif headroom.VARIABLE in load_config(config.path).environment:
-            config = None  # head-room is only for who asks for it: it costs memory
+        use = _look_up(cache, nothing, told)
     except FAILURES as error:
-        return CacheUse(command, before, is_kept=True, remarks=(_one_line(error),))
-    remarks = tuple(found.damaged[:1])
+        return nothing.with_remark(_one_line(error))
+    config = use.config
     if config is None or config.entry.refused:
-        if unfinished is not None:
-            remarks = (*remarks, "an interrupted search of this job is continued: what it had found is tried first")
-        return CacheUse(command, before, unfinished=unfinished, is_kept=True, remarks=remarks)
+        text = "an interrupted search of this job is continued: what it had found is tried first"
+        return replace(use.with_remark(text) if use.unfinished else use, config=None, is_like=False)
+    use = replace(use, unfinished=None)
     started = read_command(command, environ)
-    if started.ranks is Ranks.EVERY:
-        if is_like:
-            remarks = (*remarks, shorten(f"its config was found with {shlex.join(config.entry.job.command)}", ROOM))
-        return CacheUse(command, before, config, is_like, is_kept=True, remarks=remarks)
-    named = (
+    if _may_use(config.entry, use.meeting, started, before):
+        text = f"its config was found with {shlex.join(config.entry.job.command)}"
+        return use.with_remark(shorten(text, ROOM)) if use.is_like else use
+    use = replace(use, config=None, is_like=False)
+    return use.with_remark(
         f"tuned before: lagom run --config {paste(config.path)} -- CMD; nothing is set: "
-        f"{started.why}, and every rank must have the same settings"
+        f"{_why_not(config.entry, use.meeting, started)}, and every rank must have the same settings"
     )
-    return CacheUse(command, before, is_kept=True, remarks=(*remarks, named))
 
 
-def keep_config(command: Sequence[str], config: Path, environ: Mapping[str, str], by: str) -> str:
+def _look_up(cache: ConfigCache, nothing: CacheUse, told: Meeting) -> CacheUse:
+    """All that is there of this job, whether or not it may be used. A like job's config is looked for only
+    where no other node could have another."""
+    command, before, here = nothing.command, nothing.environ, str(Path.cwd())
+    found = cache.of_folder(here)
+    unfinished = _fitting(_unfinished(before).of_folder(here).configs, command, before)
+    config = _fitting(found.configs, command, before)
+    meeting = told.with_entry(None if config is None or not is_one_of_its_node(before) else config.entry)
+    is_like = config is None and meeting is None
+    if is_like:
+        config = _fitting(filter(_is_of_a_search, found.configs), command, before, like=True)
+    elif config is not None and headroom.VARIABLE in load_config(config.path).environment:
+        config = None  # head-room is only for who asks for it: it costs memory
+    remarks = tuple(found.damaged[:1])
+    return replace(nothing, config=config, is_like=is_like, unfinished=unfinished, meeting=meeting, remarks=remarks)
+
+
+def _may_use(entry: Entry, meeting: Meeting | None, started: Started, environ: Mapping[str, str]) -> bool:
+    """Whether the config is put in force; where there is a ``meeting``, if all nodes agree."""
+    if meeting is None:
+        return started.ranks is Ranks.EVERY and entry.nodes == 1
+    return entry.nodes == meeting.nodes and started.ranks is not Ranks.AWAY and is_one_of_its_node(environ)
+
+
+def _why_not(entry: Entry, meeting: Meeting | None, started: Started) -> str:
+    if entry.nodes != (meeting.nodes if meeting is not None else 1):
+        return f"it was found on {format_count(entry.nodes, 'node')}"
+    return started.why
+
+
+def keep_config(
+    command: Sequence[str],
+    config: Path,
+    environ: Mapping[str, str],
+    by: str,
+    *,
+    nodes: int = 1,
+    exchange: str = "",
+) -> str:
     """Keep a saved config for the next start of the job; a line about it, empty where the cache is off.
 
-    ``environ``: that the job was started with, before anything was added. ``by``: the command that found it.
+    ``environ``: that the job was started with, before anything was added. ``by``: the command that found it. ``nodes``:
+    those that found it together; each keeps it. ``exchange``: where they met, a folder or HOST:PORT; there they agree
+    on it at the next start.
     """
     cache = _cache(environ)
     if cache is None:
@@ -120,9 +201,11 @@ def keep_config(command: Sequence[str], config: Path, environ: Mapping[str, str]
         job, machine = _job(command, environ), _machine(environ)
         if by == LIVE and _has_start_settings(cache, job, machine) and not load_config(config).environment:
             return "the config is not kept: that of lagom tune, which has start settings, stays"
-        cache.keep(job, machine, config, by)
+        cache.keep(job, machine, config, by, nodes=nodes, exchange=exchange)
     except FAILURES as error:
         return f"the config is not kept for the next start: {_one_line(error)}"
+    if nodes > 1 and exchange:
+        return f"the config is kept: the next start of this job on {nodes} nodes replays it where all of them have it"
     if not starts_every_rank(command, environ):
         return "the config is kept: the next start of this job names it"
     return "the config is kept: the next start of this job replays it, without a search"

@@ -65,6 +65,7 @@ class JobPlan:
     config: Path | None = None  # to be replayed
     cached_by: str = ""  # "lagom tune on 2026-11-25", if it is from the cache
     sets_start: bool = False  # start settings of the saved config are among the variables
+    nodes: tuple[str, ...] = ()  # that agreed on the saved config
     rules: tuple[str, ...] = ()  # pinned by hand
     strategy: str = ""
     search_seconds: float | None = None

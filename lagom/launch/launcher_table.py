@@ -65,6 +65,16 @@ DIFFERING_VARIABLES = (
     "PET_RDZV_ENDPOINT", "PET_LOG_DIR", "LAGOM_JOB_ID", "LAGOM_DIR",
 )  # fmt: skip
 
+#: Of what differs at each start, that which is the same on all nodes of the job.
+NAMING_OPTIONS = (
+    "--rdzv-id", "--rdzv-endpoint", "--master-addr", "--master-port", "--main-process-ip", "--main-process-port",
+    "--main-address", "--main-port",
+)  # fmt: skip
+NAMING_VARIABLES = (
+    "MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ID", "PET_RDZV_ENDPOINT",
+    "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID",
+)  # fmt: skip
+
 _RENDEZVOUS = ("--rdzv-id", "--rdzv-endpoint", "--master-addr", "--master-port", "--node-rank")
 _DOCKER_VALUES = (
     "--add-host", "--cap-add", "--cpus", "--cpuset-cpus", "--device", "--entrypoint", "--gpus", "-h", "--hostname",

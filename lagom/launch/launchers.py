@@ -14,9 +14,17 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 
-from lagom.environment import count_nodes_told
+from lagom.environment import count_nodes_told, count_ranks_told
 from lagom.launch.job_plan import local_rank
-from lagom.launch.launcher_table import BY_NAME, DIFFERING_VARIABLES, NODE_VARIABLES, Launcher, Starts
+from lagom.launch.launcher_table import (
+    BY_NAME,
+    DIFFERING_VARIABLES,
+    NAMING_OPTIONS,
+    NAMING_VARIABLES,
+    NODE_VARIABLES,
+    Launcher,
+    Starts,
+)
 
 UNKNOWN = 0  # number of nodes
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -70,6 +78,27 @@ def spans_nodes(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     return read_command(command, inside).nodes != 1
 
 
+def is_one_of_its_node(environ: Mapping[str, str]) -> bool:
+    """Whether no other `lagom run` of this job is on this node."""
+    return local_rank(environ) is None or count_ranks_told(environ) == count_nodes_told(environ)
+
+
+def starts_one_node(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Of how many nodes the command starts all ranks of one; 0 where that is another number, or not sure."""
+    started = read_command(command, environ)
+    return started.nodes if started.ranks is Ranks.SOME and is_one_of_its_node(environ) else 0
+
+
+def names_of_job(command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """The words that stay, and those by which two starts of them at the same time are two jobs: the same on all nodes
+    of one."""
+    reader = _Reader()
+    words = reader.read(list(command))
+    options = [f"{name}={value}" for part in reader.parts for name, value in part.options if name in NAMING_OPTIONS]
+    variables = {**environ, **reader.variables}
+    return [*words, *options, *(f"{name}={variables[name]}" for name in NAMING_VARIABLES if variables.get(name))]
+
+
 def words_that_stay(command: Sequence[str]) -> list[str]:
     """The words that are the same at each start of a job: without ports, addresses, rendezvous ids and log folders of
     the launchers."""
@@ -85,8 +114,7 @@ def log_folders(command: Sequence[str]) -> list[Path]:
     """Folders in which a launcher keeps what the ranks print."""
     reader = _Reader()
     reader.read(list(command))
-    parts = {id(part): part for chain in reader.chains for part in chain}.values()
-    return [Path(value) for part in parts for name, value in part.options if name in part.launcher.logs]
+    return [Path(value) for part in reader.parts for name, value in part.options if name in part.launcher.logs]
 
 
 # -- reading the words
@@ -117,6 +145,11 @@ class _Reader:
         self.with_arguments = with_arguments
         self.chains: list[list[_Part]] = []
         self.variables: dict[str, str] = {}
+
+    @property
+    def parts(self) -> list[_Part]:
+        """Each once."""
+        return list({id(part): part for chain in self.chains for part in chain}.values())
 
     def read(self, words: list[str], before: Sequence[_Part] = ()) -> list[str]:
         """Read a simple command; returns its words without those that differ at each start."""

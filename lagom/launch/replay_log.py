@@ -169,7 +169,7 @@ class ReplayLog:
             journal.JobStart(
                 job=self._plan.job, mode=self._plan.mode, lagom=__version__, host=socket.gethostname(),
                 folder=str(self._plan.folder.resolve()), region=str(self._region), headroom=read("LAGOM_HEADROOM"),
-                config="" if self._plan.config is None else str(self._plan.config.absolute()),
+                config="" if self._plan.config is None else str(self._plan.config.absolute()), nodes=self._plan.nodes,
             )
         )  # fmt: skip
 
@@ -204,8 +204,7 @@ class ReplayLog:
             return
         self._start_is_written = True
         wanted = self._saved.environment
-        if unlike := regions.unlike(wanted):
-            self._refusals.setdefault(ConfigRefusal("rank"), unlike)
+        self._refuse_unlike(regions.unlike(wanted))
         refusal, reason = next(iter(self._refusals.items()), (None, ""))
         proof = next((one for one in self._saved.evidence if one.get("start")), {})
         low, high = _number(proof, "low"), _number(proof, "high")
@@ -215,6 +214,13 @@ class ReplayLog:
                 speedup=_number(proof, "speedup"), speedup_low=low, speedup_high=high,
             )
         )  # fmt: skip
+
+    def _refuse_unlike(self, unlike: str) -> None:
+        """``unlike``: a sentence on a rank of this node with other settings; empty where there is none."""
+        if unlike:
+            self._refusals.setdefault(ConfigRefusal("rank"), unlike)
+        if unlike and self._plan.nodes:
+            self._story.warn(f"not as the nodes {', '.join(self._plan.nodes)} agreed: {unlike}")
 
     def _write_group(self, group: GroupView) -> None:
         key = group.view.index, group.view.comm_id

@@ -47,11 +47,11 @@ DIGESTS = ("command", "config", "plugin")
 
 class NotEnrolled(LagomError):
     """The nodes do not agree, or are not all there: nothing was started. ``why`` as in :class:`Begin`, or ``full``;
-    ``nodes``: those that are there."""
+    ``nodes``: those that are there; ``without``: those of them that have no saved config."""
 
-    def __init__(self, text: str, why: str, nodes: Sequence[str] = ()) -> None:
+    def __init__(self, text: str, why: str, nodes: Sequence[str] = (), without: Sequence[str] = ()) -> None:
         super().__init__(text)
-        self.why, self.nodes = why, tuple(nodes)
+        self.why, self.nodes, self.without = why, tuple(nodes), tuple(without)
 
 
 def facts_of(
@@ -267,10 +267,9 @@ class Enrolment:
         key = f"{space}/begin"
         while (begin := self.exchange.get(key, Begin)) is None:
             places = self._places(space)
-            if any(differences(places[0], one, ("", "")) for one in places[1:]):
-                begin = self._put_begin(space, agreed=False, why="differs")
-            elif len(places) == self.count:
-                begin = self._put_begin(space, agreed=True, why="agreed")
+            if len(places) == self.count:  # not before: the last one, too, is to hear how it ended
+                differs = any(differences(places[0], one, ("", "")) for one in places[1:])
+                begin = self._put_begin(space, agreed=not differs, why="differs" if differs else "agreed")
             elif time.monotonic() > self.until:
                 begin = self._put_begin(space, agreed=False, why="late")
             elif heartbeat.is_alarmed() and heartbeat.lost:
@@ -325,7 +324,8 @@ class Enrolment:
             if (clauses := differences(places[0], place, (names[0], names[seat])))
         ]
         text = f"not the same on all nodes: {'; '.join(found[:MOST_NAMED])}; make that the same, and start again."
-        return NotEnrolled(text, begin.why, names)
+        without = [name for name, place in zip(names, places, strict=True) if not place.facts.config]
+        return NotEnrolled(text, begin.why, names, without)
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:

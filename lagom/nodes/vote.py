@@ -20,13 +20,15 @@ Reason = Literal["agreed", "late", "differs", "full", "unreachable"]
 class Vote:
     """``agreed``: the settings are in force on every node. ``may_start``: whether the command may be started, with the
     settings where ``agreed``, else without; if not, other nodes may have agreed with a vote of this one. ``nodes``:
-    those that voted, as far as is known; ``text``: a sentence why not."""
+    those that voted, as far as is known; ``without``: those of them that have no saved config, where not all have the
+    same; ``text``: a sentence why not."""
 
     agreed: bool
     may_start: bool
     reason: Reason
     nodes: tuple[str, ...] = ()
     text: str = ""
+    without: tuple[str, ...] = ()
 
 
 def vote(
@@ -42,7 +44,7 @@ def vote(
     except NotEnrolled as error:
         reason: Reason = error.why if error.why in ("late", "differs", "full") else "late"  # type: ignore[assignment]
         # More nodes than were named: those that were have perhaps agreed, and this one belongs to their job.
-        return Vote(False, reason != "full", reason, error.nodes, str(error))
+        return Vote(False, reason != "full", reason, error.nodes, str(error), error.without)
     except ExchangeError as error:
         return Vote(False, not enrolment.has_voted, "unreachable", (), str(error))
     finally:

@@ -49,6 +49,7 @@ def _facts(run: RunState) -> tuple[tuple[str, str], ...]:
     facts += [("NCCL", nccl_of(run)), ("GPU", gpu_of(run)), ("ranks", str(len(run.ranks) or ""))]
     if start is not None:
         facts += [("mode", start.mode), ("strategy", start.strategy), ("head-room", start.headroom)]
+        facts += [("agreed by nodes", ", ".join(start.nodes))]
     return tuple((label, value) for label, value in facts if value)
 
 
