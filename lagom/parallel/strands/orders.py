@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order the operators of several micro-batches run. An order is a list; nothing else differs between schedules.
+"""In which order the operators of several micro-batches run. An order is a list; schedules differ in nothing else.
 
 A micro-batch runs its pieces forward, then backward. A collective is started by its operator and finished before the
 next operator of its micro-batch that is not a weight gradient: whatever stands between runs beside it.

@@ -17,9 +17,9 @@ MOST_BESIDE = 7
 
 
 class TimedOperator(NamedTuple):
-    """``time``: alone; ``is_collective``; ``is_free``: waits for no collective that stands directly before it in its own
-    strand; ``hidden``: of a collective: the share of the shorter one that overlap hides when compute runs beside it (the
-    paper's OEF, equation 1): 0 = nothing, 1 = all."""
+    """``time``: alone; ``is_collective``; ``is_free``: does not wait for the collective directly before it in its own
+    strand; ``hidden``: of a collective: the share of the shorter one that overlap hides where compute runs beside it
+    (the paper's OEF, equation 1): 0 = nothing, 1 = all."""
 
     time: float
     is_collective: bool = False
@@ -94,7 +94,7 @@ def pair(first: Strand, second: Strand) -> PairingPlan:
                 best[to], came_by[to] = done + took, step
     steps: list[PairingStep] = []
     place = len(best) - 1
-    while (step := came_by[place]) is not None:
-        steps.append(step)
-        place -= step.of_first * columns + step.of_second
+    while (last := came_by[place]) is not None:
+        steps.append(last)
+        place -= last.of_first * columns + last.of_second
     return PairingPlan(best[-1], steps[::-1])
