@@ -56,6 +56,11 @@ class Strands:
             raise UsageError("the first and the last piece must be functions; put one before or behind the collective.")
         if not isinstance(group, dist.ProcessGroup):
             raise UsageError(f"group is {group!r}, which is no process group that this rank is in; pass one.")
+        if sharded := [place for place, piece in enumerate(pieces) if _is_sharded(piece)]:
+            raise UsageError(
+                f"piece {sharded[0]} holds a module of FSDP2, whose hooks expect one backward for the whole model and no "
+                "weight gradient after it; use strands on modules that fully_shard does not wrap."
+            )
         self._pieces, self._loss, self._group, self._named = list(pieces), loss, group, schedule
         self._kinds = [is_collective(piece) for piece in pieces] + [False]
         self._inputs: dict[str, Inputs] = {}  # by micro-batch's shapes
@@ -210,6 +215,14 @@ class Strands:
 
 class _FoundTogether(RuntimeError):
     """Every rank raises it at the same place."""
+
+
+def _is_sharded(piece: Any) -> bool:
+    """Whether FSDP2 wraps a module that the piece is, is a method of, or is made from by functools.partial."""
+    function = getattr(piece, "func", piece)
+    found = [one for one in (function, getattr(function, "__self__", None)) if isinstance(one, torch.nn.Module)]
+    kinds = {kind.__name__ for one in found for module in one.modules() for kind in type(module).__mro__}
+    return "FSDPModule" in kinds
 
 
 def _elsewhere(ranks: Sequence[int]) -> str:

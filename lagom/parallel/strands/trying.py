@@ -107,8 +107,12 @@ class ScheduleTrial:
         self._random = random.Random(seed)
         self._orders = _orders(count, kinds, trains)
         self._bytes = {name: peak_bytes(order, saved) for name, order in self._orders.items()}
-        self._refusals = {name: "it needs two micro-batches" for name in SCHEDULES if count < 2}
-        if not has_streams:
+        made = {*self._orders, *({PLANNED} if TURNS in self._orders else ())}
+        reason = (
+            "it needs a collective, and but for weights_moved two micro-batches, and but for turns_abreast a backward"
+        )
+        self._refusals = {name: reason for name in SCHEDULES if name not in made}
+        if not has_streams and named != TWO_STREAMS:
             self._refusals.setdefault(TWO_STREAMS, "the device has no streams")
         least = self._bytes[SEQUENTIAL]
         for name, most in self._bytes.items():
@@ -155,7 +159,7 @@ class ScheduleTrial:
             yield TrialStep(chosen, self._orders[chosen])
 
     def _trial(self) -> Iterator[TrialStep]:
-        if self._trains and TURNS in self._orders and PLANNED not in self._refusals:
+        if PLANNED not in self._refusals:
             yield from self._planning()
         names = [name for name in self._orders if name == SEQUENTIAL or name not in self._refusals]
         best = SEQUENTIAL
