@@ -58,8 +58,8 @@ class Strands:
             raise UsageError(f"group is {group!r}, which is no process group that this rank is in; pass one.")
         if sharded := [place for place, piece in enumerate(pieces) if _is_sharded(piece)]:
             raise UsageError(
-                f"piece {sharded[0]} holds a module of FSDP2, whose hooks expect one backward for the whole model and no "
-                "weight gradient after it; use strands on modules that fully_shard does not wrap."
+                f"piece {sharded[0]} holds a module of FSDP2, whose hooks expect one backward for the whole model "
+                "and no weight gradient after it; use strands on modules that fully_shard does not wrap."
             )
         self._pieces, self._loss, self._group, self._named = list(pieces), loss, group, schedule
         self._kinds = [is_collective(piece) for piece in pieces] + [False]
