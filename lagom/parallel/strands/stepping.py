@@ -90,15 +90,9 @@ class Strands:
             )
         batches = [one if isinstance(one, tuple) else (one,) for one in micro_batches]
         trains = torch.is_grad_enabled()
-        shapes = [
-            repr((trains, [_about(one) for one in (*batch, target)]))
-            for batch, target in zip(batches, targets, strict=True)
-        ]
+        shapes = [repr((trains, _about((*batch, target)))) for batch, target in zip(batches, targets, strict=True)]
         self._check_alike(shapes)
-        runs = [
-            MicroBatchRun(batch, self._inputs.setdefault(about, {}), [*self._pieces, self._loss_for(target)])
-            for batch, target, about in zip(batches, targets, shapes, strict=True)
-        ]
+        runs = [self._run(*one) for one in zip(batches, targets, shapes, strict=True)]
         device = next((one.device for one in batches[0] if isinstance(one, Tensor)), CPU)
         if any(about not in self._saved for about in shapes):
             self._learn(runs, shapes, device, trains)
@@ -106,8 +100,11 @@ class Strands:
             self._take(runs, device, self._trial(shapes, device, trains))
         return [run.values[0].detach() for run in runs]
 
-    def _loss_for(self, target: Any) -> Callable[..., Tensor]:
-        return lambda *values: self._loss(*values, target)
+    def _run(self, batch: tuple[Any, ...], target: Any, shapes: str) -> MicroBatchRun:
+        def loss(*values: Any) -> Tensor:
+            return self._loss(*values, target)
+
+        return MicroBatchRun(batch, self._inputs.setdefault(shapes, {}), [*self._pieces, loss])
 
     def _check_alike(self, shapes: Sequence[str]) -> None:
         mine = digest_number("\n".join([*shapes, str(self._kinds), str(self._named)]))
@@ -229,13 +226,10 @@ def _elsewhere(ranks: Sequence[int]) -> str:
     return f"a piece raised an error on rank {', '.join(map(str, ranks))} of the group; see its output."
 
 
-def _about(value: Any) -> Any:
-    """What of an argument decides which shapes are communicated."""
-    return (
-        (tuple(value.shape), str(value.dtype), value.requires_grad)
-        if isinstance(value, Tensor)
-        else type(value).__name__
-    )
+def _about(values: Sequence[Any]) -> list[Any]:
+    """What of the arguments decides which shapes are communicated."""
+    tensors = [one if isinstance(one, Tensor) else None for one in values]
+    return [one if one is None else (tuple(one.shape), str(one.dtype), one.requires_grad) for one in tensors]
 
 
 def _free_bytes(device: torch.device) -> float:
