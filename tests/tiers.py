@@ -19,6 +19,7 @@ Amount = TypeVar("Amount")
 #: machine.
 EXPENSIVE = {
     "test_ranks.py::test_case": "four ranks of torch, started once for all cases",
+    "test_strands.py::test_case": "four ranks of torch, started once for all cases",
     "test_styles.py::test_case": "four ranks of torch, started once for all cases; one of them compiles",
     "test_native.py::test_program[none-agreement_interleavings]": "every interleaving: fewer would prove less",
     "test_native.py::test_program[none-plugin_many]": "ranks call until a plan is agreed on",

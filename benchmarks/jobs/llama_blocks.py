@@ -4,6 +4,7 @@ lagom.parallel, and with DTensor's styles."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
 
 from lagom.parallel import all_gather_matmul, matmul_reduce_scatter
+from lagom.parallel.strands import AllGather, ReduceScatter, linear
 
 
 class Sizes(NamedTuple):
@@ -65,6 +67,39 @@ class HandBlock(nn.Module):
         (both,) = all_gather_matmul(self.between(x), [self.up.weight.t()], group, implementation=self.way)
         gate, up = both.chunk(2, -1)
         return x + matmul_reduce_scatter(F.silu(gate) * up, self.down.weight.t(), group, implementation=self.way)
+
+    def pieces(self) -> list[Any]:
+        """The block for lagom.parallel.strands: it takes what is to be added to the residual, and the residual."""
+
+        def enter(norm: nn.Module, found: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            x = x + found
+            return norm(x), x
+
+        def attend(rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            q, k, v = linear(rows, self.qkv.weight).view(self.shape).split(self.split, -1)
+            return linear(attention(q, k, v, self.head).flatten(0, 1), self.out.weight), x
+
+        def widen(rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            gate, up = linear(rows, self.up.weight).chunk(2, -1)
+            return linear(F.silu(gate) * up, self.down.weight), x
+
+        halves = ((self.before, attend), (self.between, widen))
+        return [
+            one for norm, half in halves for one in (functools.partial(enter, norm), AllGather(), half, ReduceScatter())
+        ]
+
+    def matmul_pieces(self) -> list[Any]:
+        """The same, with collective matmul in the attention's half."""
+
+        def attend(found: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            x, group = x + found, dist.group.WORLD
+            (qkv,) = all_gather_matmul(self.before(x), [self.qkv.weight.t()], group)
+            q, k, v = qkv.view(self.shape).split(self.split, -1)
+            out = matmul_reduce_scatter(attention(q, k, v, self.head).flatten(0, 1), self.out.weight.t(), group)
+            x = x + out
+            return self.between(x), x
+
+        return [attend, *self.pieces()[5:]]
 
 
 class Attention(nn.Module):

@@ -79,13 +79,13 @@ def _rounds(
     return {name: agreed[place :: len(names)] for place, name in enumerate(names)}
 
 
-def best_of(times: Mapping[str, list[float]]) -> str:
-    """``plain``, or what is clearly faster: by MARGIN in the median of the rounds, and faster in QUORUM of them."""
-    best, most = "plain", MARGIN
+def best_of(times: Mapping[str, list[float]], base: str = "plain") -> str:
+    """``base``, or what is clearly faster: by MARGIN in the median of the rounds, and faster in QUORUM of them."""
+    best, most = base, MARGIN
     for name, took in times.items():
-        gains = [plain / one for plain, one in zip(times["plain"], took, strict=True)]
+        gains = [usual / one for usual, one in zip(times[base], took, strict=True)]
         often = sum(gain > 1.0 for gain in gains) >= QUORUM * len(gains)
-        if name != "plain" and often and statistics.median(gains) >= most:
+        if name != base and often and statistics.median(gains) >= most:
             best, most = name, statistics.median(gains)
     return best
 

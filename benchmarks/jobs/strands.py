@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole steps, forward and backward of several micro-batches, of a stack of Llama blocks under tensor and sequence
+parallelism: every schedule of lagom.parallel.strands beside one micro-batch after the other, with and without
+collective matmul in the attention's half.
+
+    python -m benchmarks.jobs.strands --out FILE             # starts its ranks
+    python -m benchmarks.jobs.strands --out FILE --gloo --model tiny --tokens 64     # rehearsal on the CPU
+    python -m benchmarks.jobs.strands --table FILE
+
+A sample is the wall clock's time of a step on the slowest rank; arms come once a cycle, in another order each time
+(arms.py). All have the same weights; their gradients are compared with plain's first, which is `sequential`. `matmul`:
+the whole block by lagom.parallel's operators, one micro-batch after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from benchmarks.jobs.arms import Clock, Data, add_options, add_row, begin, cycles, join, leave, read
+from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack
+from benchmarks.jobs.tensor_parallel_step import Arm, lines, prepared, table
+from lagom.parallel.strands import SCHEDULES, StrandChoice, Strands
+
+#: Steps until a schedule that is named runs as it will: shapes are learnt, operators and pairs timed for the plan.
+FIRST_STEPS = 4
+
+
+class StrandArm(Arm):
+    """A stack in pieces with a schedule."""
+
+    def __init__(
+        self, model: nn.Module, pieces: Sequence[Any], batches: list[Tensor], grad: Tensor, schedule: str
+    ) -> None:
+        super().__init__(model, batches[0], grad)
+        self._batches = batches
+        self._strands = Strands(pieces, lambda found, target: (found * target).sum(), dist.group.WORLD, schedule)
+
+    def __call__(self) -> None:
+        self._strands.step(self._batches, [self.grad] * len(self._batches))
+
+    def choice(self) -> StrandChoice:
+        """With what the plan predicts and what activations need."""
+        return self._strands.choices()[0]
+
+
+def strand_arms(options: argparse.Namespace, name: str, tokens: int, device: torch.device) -> dict[str, StrandArm]:
+    """One stack for all. A micro-batch has ``tokens`` tokens of all ranks."""
+    ranks, sizes = dist.get_world_size(), MODELS[name]
+    shape = tokens // ranks, sizes.hidden
+    batches = [torch.randn(shape, device=device).to(torch.bfloat16).requires_grad_() for _ in range(options.micro)]
+    grad = torch.randn(shape, device=device).to(torch.bfloat16) * 0.01
+    model = stack(lambda: HandBlock(sizes, tokens, ranks), options.layers, device)
+    blocks = [block for block in model.children() if isinstance(block, HandBlock)]
+
+    def first(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(x), x
+
+    def last(found: Tensor, x: Tensor) -> Tensor:
+        return x + found
+
+    plain = [first, *(piece for block in blocks for piece in block.pieces()), last]
+    both = [first, *(piece for block in blocks for piece in block.matmul_pieces()), last]
+    found = {"plain": (plain, "sequential"), "matmul": (blocks, "sequential")}
+    found |= {schedule: (plain, schedule) for schedule in SCHEDULES if schedule != "sequential"}
+    found |= {f"{schedule}+matmul": (both, schedule) for schedule in ("turns", "turns_abreast", "planned")}
+    return {arm: StrandArm(model, pieces, batches, grad, schedule) for arm, (pieces, schedule) in found.items()}
+
+
+def measured(options: argparse.Namespace, about: Data, clock: Clock) -> Data:
+    """A row: all arms of a stack."""
+    arms = strand_arms(options, about["model"], about["tokens"], clock.device)
+    for arm in arms.values():
+        for _ in range(FIRST_STEPS):
+            arm()
+    checked: dict[str, Arm] = dict(arms)
+    ready = prepared(checked, clock, False)
+    choices = {name: arm.choice() for name, arm in arms.items()}
+    found = cycles({**checked, "plain_again": arms["plain"]}, clock, options.each, random.Random(1), 1)
+    memory = {name: choice.activation_bytes[choice.chosen] for name, choice in choices.items()}
+    predicted = {name: choice.predicted_ns for name, choice in choices.items() if choice.predicted_ns is not None}
+    return {**about, **ready, **found, "activation_bytes": memory, "predicted_ns": predicted}
+
+
+def more_lines(row: Data) -> str:
+    """What the table has no column for."""
+    plans = (f"{arm} {took / 1e6:.2f} ms" for arm, took in row["predicted_ns"].items())
+    memory = (f"{arm} {size / 2**20:.1f} MiB" for arm, size in row["activation_bytes"].items())
+    return f"predicted: {', '.join(plans) or 'nothing'}\nactivations of a rank: {', '.join(memory)}"
+
+
+def work(rank: int, options: argparse.Namespace, ends_at: float) -> None:
+    """One rank."""
+    device = join(rank, options.ranks, options.port, options.gloo)
+    file, clock = Path(options.out), Clock(device, ends_at)
+    for model in options.model.split(","):
+        for tokens in map(int, options.tokens.split(",")):
+            about = {"ranks": options.ranks, "model": model, "tokens": tokens, "layers": options.layers}
+            about |= {"kind": f"{options.micro} micro-batches"}
+            if clock.is_over() or any(about.items() <= row.items() for row in read(file)["rows"]):
+                continue
+            torch.manual_seed(rank)
+            row = measured(options, about, clock)
+            if rank == 0:
+                add_row(file, {**row, "command": options.command})
+                print("\n".join([*lines(row), more_lines(row)]), flush=True)
+            clock.agree([0.0])  # nobody goes on before all have read the file
+    leave(clock)
+
+
+def main() -> None:
+    """Starts the ranks, or prints the table of a file."""
+    parser = argparse.ArgumentParser(description="Steps of a tensor-parallel stack: each schedule in turns.")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--model", default="8b,70b", help=f"of {', '.join(MODELS)}, commas between")
+    parser.add_argument("--tokens", default="8192", help="of a micro-batch and all ranks, commas between")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--micro", type=int, default=8, help="micro-batches of a step")
+    parser.add_argument("--each", type=float, default=60, help="time limit of the cycles of a stack, seconds")
+    add_options(parser, "strands.json")
+    options = parser.parse_args()
+    if options.table:
+        kept = read(Path(options.table))
+        print("\n".join([table(kept), *(more_lines(row) for row in kept["rows"])]))
+        return
+    options.command = shlex.join(sys.argv)
+    if reason := begin(Path(options.out), options.gloo):
+        parser.error(reason)
+    mp.spawn(work, (options, time.monotonic() + options.seconds), nprocs=options.ranks)
+
+
+if __name__ == "__main__":
+    main()

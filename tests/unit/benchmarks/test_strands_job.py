@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of strands: what its table says, and that it rehearses on a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from benchmarks.jobs.strands import more_lines
+from lagom.parallel.strands import SCHEDULES
+from tests.tiers import FULL
+
+
+def test_predictions_and_activations_are_told() -> None:
+    row = {"predicted_ns": {"planned": 2.5e6}, "activation_bytes": {"plain": 2**20, "planned": 2**21}}
+    assert more_lines(row) == "predicted: planned 2.50 ms\nactivations of a rank: plain 1.0 MiB, planned 2.0 MiB"
+
+
+@pytest.mark.skipif(not FULL, reason="half a minute of two ranks; the full tests run it")
+def test_it_rehearses(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.jobs.strands",
+        "--gloo",
+        "--ranks",
+        "2",
+        "--layers",
+        "1",
+        "--micro",
+        "3",
+    ]
+    command += ["--model", "tiny", "--tokens", "32", "--each", "0.1", "--port", "29680", "--out", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(file.read_text())["rows"]
+    arms = {*SCHEDULES, "plain", "plain_again", "matmul"} - {"sequential"}
+    assert row["samples_ns"].keys() == arms | {f"{name}+matmul" for name in ("turns", "turns_abreast", "planned")}
+    assert row["failed"] == {}
+    assert row["predicted_ns"].keys() == {"planned", "planned+matmul"}
