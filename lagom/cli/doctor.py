@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.doctor.nodes import NodesTrial
 
 COLOURS = {"ok": typer.colors.GREEN, "note": typer.colors.YELLOW, "problem": typer.colors.RED}
 
@@ -13,6 +19,23 @@ COLOURS = {"ok": typer.colors.GREEN, "note": typer.colors.YELLOW, "problem": typ
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove shared memory left over by dead jobs.")] = False,
+    nodes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Try whether N nodes find each other: start this on each of them, with the same --out or "
+            "--rdzv-endpoint.",
+            min=0,
+            show_default=False,
+        ),
+    ] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="With --nodes: a folder that all of them see.")
+    ] = None,
+    rdzv_endpoint: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="With --nodes: one of the nodes, and a free port.", show_default=False),
+    ] = "",
 ) -> None:
     """Check this machine and environment: plugin, NCCL and what it lets us tune, settings, CUPTI, shared memory.
 
@@ -21,7 +44,7 @@ def doctor(
     """
     from lagom.doctor import examine
 
-    findings, verdict = examine(clean=clean)
+    findings, verdict = examine(clean=clean, trial=_trial(nodes, out, rdzv_endpoint))
     if as_json:
         import json
 
@@ -40,3 +63,16 @@ def doctor(
                 typer.echo(f"{'':8}-> {finding.remedy}")
         typer.echo(verdict.sentence)
     raise typer.Exit(verdict.exit_code)
+
+
+def _trial(nodes: int, out: Path | None, endpoint: str) -> NodesTrial | None:
+    if not (nodes or out or endpoint):
+        return None
+    if nodes < 2 or bool(out) == bool(endpoint):
+        raise UsageError("a trial takes --nodes N, two or more, and either --out FOLDER or --rdzv-endpoint HOST:PORT.")
+    from lagom.doctor.nodes import NodesTrial
+    from lagom.nodes.store_exchange import read_endpoint
+
+    if endpoint:
+        read_endpoint(endpoint)
+    return NodesTrial(nodes, endpoint or str(Path(out or "").absolute()))

@@ -125,7 +125,7 @@ def tune(
         command=tuple(command), arms=(), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
         higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
     )  # fmt: skip
-    search = Search(_transport_named(transport), is_demo=demo, as_json=json_out)
+    search = SearchOptions(_transport_named(transport), is_demo=demo, as_json=json_out)
     ask_for_direction(request, _say)
     leave_in_order()
     with told_how_to_go_on(out or FOLDER, _say):
@@ -140,7 +140,7 @@ def tune(
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchOptions:
     """What is asked for beside the request. ``transport``: None = found out from NCCL."""
 
     transport: Transport | None
@@ -158,7 +158,7 @@ def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store:
     return Store(request)
 
 
-def _take_part(session: Session, request: Request, store: Store, search: Search) -> None:
+def _take_part(session: Session, request: Request, store: Store, search: SearchOptions) -> None:
     """One of several nodes: it searches, or does what the one that searches says."""
     from lagom.tune.on_nodes import Coordinator, follow
 
@@ -178,21 +178,16 @@ def _take_part(session: Session, request: Request, store: Store, search: Search)
         raise
 
 
-def _tune(request: Request, store: Store, search: Search, coordinator: Coordinator | None = None) -> None:
+def _tune(request: Request, store: Store, search: SearchOptions, coordinator: Coordinator | None = None) -> None:
     """``coordinator``: of a job on several nodes."""
-    from lagom.config_cache import PLACEHOLDER
     from lagom.tune import run_tune
     from lagom.tune.course import kept_text, needs_more_time, plain_nccl, shortest_text
-
-    is_demo = search.is_demo
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
     used = 0.0  # of the budget
     if store.record.tune is None:
-        if not is_demo and not any(PLACEHOLDER in word for word in request.command):
-            _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
-                 "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
+        _warn_of_checkpoints(request, search)
         store.record.tune = _choose_groups(request, search, plain, coordinator)
         used = store.record.tune.look_seconds
     aim = store.record.tune
@@ -205,7 +200,7 @@ def _tune(request: Request, store: Store, search: Search, coordinator: Coordinat
     _say(shortest_text(request))
     if kept := kept_text(store.record.runs):
         _say(kept)
-    simulated = DEMO_PROCESS_SECONDS if is_demo else None
+    simulated = DEMO_PROCESS_SECONDS if search.is_demo else None
     run_one = None if coordinator is None else coordinator.run_task
     plan, result = run_tune(request, aim, store, _say, simulated, used, run_one)
     show_tuned(plan, store.record, result, as_json=search.as_json)
@@ -213,8 +208,16 @@ def _tune(request: Request, store: Store, search: Search, coordinator: Coordinat
     if coordinator is not None:
         coordinator.finish(result.verdict, saved, result.text)
     if saved is None:
-        _say_what_it_needs(needs_more_time(request, plan, store.record, result, simulated), is_demo=is_demo)
+        _say_what_it_needs(needs_more_time(request, plan, store.record, result, simulated), is_demo=search.is_demo)
         raise typer.Exit(NOTHING)
+
+
+def _warn_of_checkpoints(request: Request, search: SearchOptions) -> None:
+    from lagom.config_cache import PLACEHOLDER
+
+    if not search.is_demo and not any(PLACEHOLDER in word for word in request.command):
+        _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
+             "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
 
 
 def _say_what_it_needs(more: MoreTime | None, *, is_demo: bool) -> None:
@@ -222,7 +225,9 @@ def _say_what_it_needs(more: MoreTime | None, *, is_demo: bool) -> None:
         _say(f"next: {more.text}")
 
 
-def _choose_groups(request: Request, search: Search, plain: PlainNccl, coordinator: Coordinator | None) -> TuneRecord:
+def _choose_groups(
+    request: Request, search: SearchOptions, plain: PlainNccl, coordinator: Coordinator | None
+) -> TuneRecord:
     """What a search that begins will try."""
     from lagom.doctor.libraries import find_nccl
     from lagom.experiment.store import GroupRecord, TuneRecord

@@ -16,7 +16,7 @@ from lagom.errors import UsageError
 if TYPE_CHECKING:
     from lagom.experiment.request import Request
     from lagom.nodes.enrolment import Session
-    from lagom.nodes.exchange import Found, NodeFacts
+    from lagom.nodes.exchange import FoundStart, NodeFacts
 
 Say = Callable[[str], None]
 #: Of the results folder: where launchers exchange records, and how the folders of other nodes' samples begin.
@@ -80,7 +80,7 @@ def request_of(session: Session, request: Request) -> Request:
     return replace(request, folder=request.folder / f"{OF_NODE}{session.node}")
 
 
-def keep_found(request: Request, found: Found, say: Say) -> None:
+def keep_found(request: Request, found: FoundStart, say: Say) -> None:
     """Write the saved config of the coordinator's search on this node too, and keep it for the next start."""
     from lagom.config_file import save_config
     from lagom.experiment.store import cannot_be_written

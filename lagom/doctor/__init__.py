@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lagom.doctor.machine_verdict import MachineVerdict
+    from lagom.doctor.nodes import NodesTrial
 
 
 class Level(Enum):
@@ -39,8 +40,11 @@ class Finding:
         return {"level": self.level.value, "area": self.area, "text": self.text, "remedy": self.remedy}
 
 
-def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) -> tuple[list[Finding], MachineVerdict]:
-    """Every finding of this machine and environment, and what they amount to; ``clean`` also removes stale regions."""
+def examine(
+    environ: Mapping[str, str] | None = None, *, clean: bool = False, trial: NodesTrial | None = None
+) -> tuple[list[Finding], MachineVerdict]:
+    """Every finding of this machine and environment, and what they amount to; ``clean`` also removes stale regions.
+    ``trial``: with other nodes, which do the same."""
     from lagom.doctor import atlas, cache, libraries, memory, plugin, variables
     from lagom.doctor.machine_verdict import judge
     from lagom.environment import find_gpu
@@ -56,6 +60,8 @@ def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) ->
         *cache.examine(here),
         *atlas.examine(here, gpu, nccl.code),
     ]
+    if trial is not None:
+        findings += _try_nodes(trial, here, nccl.code, gpu)
     verdict = judge(
         plugin_loads=all(finding.level is not Level.PROBLEM for finding in ours),
         nccl_found=bool(nccl.candidates),
@@ -64,3 +70,12 @@ def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) ->
         problems=sum(finding.level is Level.PROBLEM for finding in findings),
     )
     return findings, verdict
+
+
+def _try_nodes(trial: NodesTrial, environ: Mapping[str, str], nccl: int, gpu: str) -> list[Finding]:
+    from lagom.doctor import nodes
+    from lagom.doctor.nccl_versions import build_id_of
+    from lagom.nodes.enrolment import facts_of
+    from lagom.wire.library import plugin_path
+
+    return nodes.examine(trial, environ, facts_of((), {}, plugin=build_id_of(plugin_path()), nccl=nccl, gpu=gpu))

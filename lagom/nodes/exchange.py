@@ -27,7 +27,7 @@ class ExchangeError(LagomError):
     """The folder or store does not answer, or cannot be used: one sentence."""
 
 
-class BadRecord(ExchangeError):
+class UnreadableRecord(ExchangeError):
     """A key holds what no lagom has written."""
 
 
@@ -122,7 +122,7 @@ class Done(Exchanged):
     reason: Line = ""
 
 
-class Found(Exchanged):
+class FoundStart(Exchanged):
     """Start settings that are faster, and for which jobs: from this every node writes the same saved config. The fields
     of :class:`~lagom.config_file.Fingerprint` (``nccl`` is its version code), and the proof: ``speedup`` with its
     interval, from so many ``processes`` of plain NCCL and with the settings, by ``measure``; ``text``: a sentence."""
@@ -150,7 +150,7 @@ class SessionEnd(Exchanged):
     by: Seat
     of: Seat
     verdict: Annotated[Line, Field(max_length=40)] = ""
-    found: Found | None = None
+    found: FoundStart | None = None
     text: Line = ""
 
 
@@ -197,7 +197,7 @@ class Exchange(ABC):
         except (ValidationError, ValueError) as error:
             first = error.errors()[0] if isinstance(error, ValidationError) else None
             what = first["type"] if first else "too large"
-            raise BadRecord(
+            raise UnreadableRecord(
                 f"{key} of {self.name} is no record of this lagom ({what}); use an empty folder with --out, or another "
                 "port, and the same release of lagom on all nodes."
             ) from None

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from lagom.errors import LagomError
 from lagom.nodes.enrolment import LOOK_SECONDS, Session
-from lagom.nodes.exchange import BadRecord, Done, ExchangeError, Found, Go, Record, SessionEnd, Stop
+from lagom.nodes.exchange import Done, ExchangeError, FoundStart, Go, Record, SessionEnd, Stop, UnreadableRecord
 
 #: Given whether this node has seen enough: whether its process is to be ended. To be asked about ten times a second.
 IsOver = Callable[[bool], bool]
@@ -86,7 +86,7 @@ class Rounds:
         value_node = next((name for name, one in done.items() if one.value is not None), "")
         return RoundResult(self._session.nodes[stop.by], stop.why, done, value_node)
 
-    def finish(self, verdict: str = "", found: Found | None = None) -> None:
+    def finish(self, verdict: str = "", found: FoundStart | None = None) -> None:
         """The coordinator's last word: what was found is in force for all nodes. Raises :class:`NodesEnded` where the
         session has ended otherwise meanwhile."""
         seat = self._session.seat
@@ -133,7 +133,9 @@ class Rounds:
         wanted = Stop.model_validate({"by": session.seat, "why": WHY[mine.ended]})
         stop = self._patiently(lambda: session.exchange.put_once(key, wanted))
         if stop.by >= len(session.nodes):
-            raise BadRecord(f"{key} of {session.exchange.name} names no node of the session; use an empty folder.")
+            raise UnreadableRecord(
+                f"{key} of {session.exchange.name} names no node of the session; use an empty folder."
+            )
         if stop.by != session.seat and mine.ended == "itself" and mine.exit != 0:
             # A torchrun fails when the one that hosts its rendezvous has been ended before it.
             mine = mine.model_copy(update={"ended": "us"})
@@ -165,7 +167,7 @@ class Rounds:
         while True:
             try:
                 return what()
-            except BadRecord:
+            except UnreadableRecord:
                 raise
             except ExchangeError:
                 self._check()

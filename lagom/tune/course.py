@@ -121,10 +121,7 @@ def run_tune(
     clock = _Clock(request.budget, simulated_seconds, len(runs), used_seconds)
     compared = None if request.budget is None else request.budget - aim.look_seconds  # whichever call has looked
     while True:
-        measured = _measured(request, runs)
-        if measured.by != request.by:
-            say("too few NCCL calls to count in one process: the wall time of the command is compared.")
-        request = measured
+        request = _measured(request, runs, say)
         plan = plan_for(groups_of(aim), clock.seconds_each(runs), compared, request.seed, aim.factors)
         aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
         tried = tried_of(runs, request.higher_is_better)
@@ -138,7 +135,7 @@ def run_tune(
             break
         store.check_room()
         best = best_so_far(plan, tried)
-        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say, run_one or run_task)
+        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say, run_one)
         store.add(run)
         for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
             say(line)
@@ -185,12 +182,15 @@ def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
     return f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
 
 
-def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
+def _measured(request: Request, runs: Sequence[RunRecord], say: Say) -> Request:
     """By wall time, if the first process that called NCCL and did not fail came to its own end and gave no other value:
     a job whose calls are too few to count. Values by the one and by the other cannot be compared, so that it stays."""
     first = next((run for run in runs if run.called_nccl and not run.failed), None)
     is_short = first is not None and first.value is None and first.ended == "itself"
-    return replace(request, by="wall") if request.measure == "calls" and is_short else request
+    if request.measure != "calls" or not is_short:
+        return request
+    say("too few NCCL calls to count in one process: the wall time of the command is compared.")
+    return replace(request, by="wall")
 
 
 def plan_of(aim: TuneRecord) -> TunePlan:
@@ -217,7 +217,7 @@ def _run(
     tried: Sequence[Tried],
     time_left: float | None,
     say: Say,
-    run_one: RunOne,
+    run_one: RunOne | None,
 ) -> RunRecord:
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
@@ -225,7 +225,7 @@ def _run(
     limit = _run_limit(request, store.record.runs)
     request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
     task = Task(Kind.PROCESS, arm_with(trial.group.settings), trial.round, label=trial.group.name)
-    run = run_one(request, task, store, time_left, say)
+    run = (run_one or run_task)(request, task, store, time_left, say)
     run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
     return run
 

@@ -4,7 +4,7 @@ the job (:mod:`lagom.nodes`). The coordinator chooses and keeps what comes out; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import RunProcess, Say, run_task
 from lagom.nodes.enrolment import Session
-from lagom.nodes.exchange import MOST_LINE, Done, Found, to_line
+from lagom.nodes.exchange import MOST_LINE, Done, FoundStart, to_line
 from lagom.nodes.rounds import IsOver, RoundResult, Rounds
 from lagom.tune.numbering import TRIAL, numbered
 from lagom.version import __version__
@@ -64,7 +64,7 @@ class Coordinator:
         self._rounds.finish(verdict, None if saved is None else found_of(saved, text))
 
 
-def follow(session: Session, request: Request, store: Store, say: Say) -> tuple[str, Found | None]:
+def follow(session: Session, request: Request, store: Store, say: Say) -> tuple[str, FoundStart | None]:
     """Take part until the coordinator has finished; returns the verdict, and what was found. Raises
     :class:`lagom.nodes.rounds.NodesEnded`."""
 
@@ -118,32 +118,37 @@ def joined(run: RunRecord, result: RoundResult, own: str) -> RunRecord:
     run.node = own
     if run.ended == "itself" and result.done[own].ended == "us":  # its launcher failed because the round was over
         run.ended = "us"
-    for clause in _against(others, result):
-        run.value, run.unlike, run.reason = None, clause, clause
-        return run
-    if failed := [node for node in result.failed if node != own]:
-        run.exit, run.ended, run.value = others[failed[0]].exit, "itself", None
-        run.reason = f"node {failed[0]} failed with {run.exit}{_because(others[failed[0]])}"
-        return run
+    if not _is_refuted(run, others, result.failed):
+        _take_value(run, others)
+    return run
+
+
+def _is_refuted(run: RunRecord, others: Mapping[str, Done], failed: Sequence[str]) -> bool:
+    """Whether ranks of another node had other settings, or its process failed: then the run gives no value."""
+    for node, done in others.items():
+        if done.unlike:
+            run.value, run.unlike = None, f"{node}: {done.unlike}"
+            run.reason = run.unlike
+            return True
+        if node in failed:
+            run.value, run.exit, run.ended = None, done.exit, "itself"
+            run.reason = f"node {node} failed with {done.exit}" + (f": {done.reason}" if done.reason else "")
+            return True
+    return False
+
+
+def _take_value(run: RunRecord, others: Mapping[str, Done]) -> None:
+    """Of the first other node that has one, where this one has none."""
     given = next(((node, done) for node, done in others.items() if done.value is not None), None)
     if run.value is None and not run.unlike and given is not None:
         run.node, run.reason = given[0], ""
         run.value, run.samples, run.unit = given[1].value, list(given[1].samples), given[1].unit
-    return run
 
 
-def _against(others: Mapping[str, Done], result: RoundResult) -> Iterator[str]:
-    yield from (one for one in result.unlike if one.partition(":")[0] in others)
-
-
-def _because(done: Done) -> str:
-    return f": {done.reason}" if done.reason else ""
-
-
-def found_of(saved: SavedConfig, text: str) -> Found:
+def found_of(saved: SavedConfig, text: str) -> FoundStart:
     """A saved config of start settings as what the nodes are told."""
     made, proof = saved.fingerprint, saved.evidence[0]
-    return Found(
+    return FoundStart(
         settings=dict(saved.environment), nccl=made.nccl_version, ranks=made.ranks, nodes=made.nodes,
         gpu=to_line(made.gpu), p2p=made.p2p, simulated=made.simulated, speedup=proof["speedup"], low=proof["low"],
         high=proof["high"], processes=list(proof["processes"]), measure=to_line(proof["measure"]),
@@ -151,7 +156,7 @@ def found_of(saved: SavedConfig, text: str) -> Found:
     )  # fmt: skip
 
 
-def saved_of(found: Found) -> SavedConfig:
+def saved_of(found: FoundStart) -> SavedConfig:
     """And back: the same on every node."""
     made = Fingerprint(found.nccl, found.ranks, found.nodes, found.gpu, found.p2p, found.simulated)
     proof = {

@@ -30,6 +30,7 @@ FROZEN = {
     "LAGOM_LOG_LEVEL": "info",
     "LAGOM_CACHE": "~/.cache/lagom",
     "LAGOM_NODES": "off",
+    "LAGOM_EXCHANGE": "",
     "LAGOM_ATLAS": "on",
     "LAGOM_PARALLEL": "auto",
     "LAGOM_TRIAL": "",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lagom.nodes import exchange as records
 from lagom.nodes import folder_exchange
-from lagom.nodes.exchange import BadRecord, Begin, Exchanged, ExchangeError, Found, Go, Mark
+from lagom.nodes.exchange import Begin, Exchanged, ExchangeError, FoundStart, Go, Mark, UnreadableRecord
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.start import VARIABLES
 from tests.unit.nodes.launchers import MemoryExchange, at_once
@@ -122,7 +122,7 @@ def test_any_bytes_are_a_record_or_one_sentence(kind: type[Exchanged], content: 
         said, record = "", None
         try:
             record = exchange.get("1/key", kind)
-        except BadRecord as error:
+        except UnreadableRecord as error:
             said = str(error)
         if record is None:
             assert said.isprintable()
@@ -135,7 +135,7 @@ def test_any_bytes_are_a_record_or_one_sentence(kind: type[Exchanged], content: 
 def test_what_is_larger_than_may_be_is_refused(tmp_path: Path) -> None:
     one = FolderExchange(tmp_path / "shared")
     (tmp_path / "shared" / "key").write_bytes(b'{"token":"aa"}' + b" " * records.MOST_BYTES)
-    with pytest.raises(BadRecord, match="too large"):
+    with pytest.raises(UnreadableRecord, match="too large"):
         one.get("key", Mark)
 
 
@@ -144,7 +144,7 @@ def test_what_is_larger_than_may_be_is_refused(tmp_path: Path) -> None:
     [{"LD_PRELOAD": "/tmp/x.so"}, {"NCCL_TUNER_PLUGIN": "x"}, {"PATH": "/tmp"}, {"NCCL_ALGO": "a\nb"},
      {"NCCL_ALGO": ""}, {"NCCL_ALGO": "x" * 64}, {"NCCL_ALGO": 'a"b'}],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", [Go, Found])
+@pytest.mark.parametrize("kind", [Go, FoundStart])
 def test_no_variable_but_a_start_setting_is_taken(kind: type[Exchanged], settings: dict[str, str]) -> None:
     proof = {"speedup": 1.2, "low": 1.1, "high": 1.3, "processes": [6, 6], "measure": "ms", "text": "x"}
     more = {"number": 1} if kind is Go else proof
@@ -152,12 +152,12 @@ def test_no_variable_but_a_start_setting_is_taken(kind: type[Exchanged], setting
     exchange = MemoryExchange({f"1/{name}": json.dumps({**more, "settings": one}).encode()
                                for name, one in (("planted", settings), ("sound", sound))})  # fmt: skip
     assert exchange.get("1/sound", kind).settings == sound  # type: ignore[union-attr]
-    with pytest.raises(BadRecord):
+    with pytest.raises(UnreadableRecord):
         exchange.get("1/planted", kind)
 
 
 def test_a_record_of_another_kind_is_refused() -> None:
     exchange = MemoryExchange()
     exchange.put("1/key", Begin(agreed=True, why="agreed"))
-    with pytest.raises(BadRecord, match="no record of this lagom"):
+    with pytest.raises(UnreadableRecord, match="no record of this lagom"):
         exchange.put_once("1/key", Mark(token="aa"))

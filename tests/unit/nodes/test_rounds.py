@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lagom.nodes.exchange import Done, Found, SessionEnd
+from lagom.nodes.exchange import Done, FoundStart, SessionEnd
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
 from lagom.nodes.rounds import NodesEnded, RoundResult, Rounds
 from tests.unit.nodes.launchers import SETTINGS, MemoryExchange, Processes, at_once, pair
 from tests.waiting import wait_until
 
 VALUE = Done(exit=0, ended="us", value=3.5, samples=[3.5, 3.6, 3.4], unit="ms", ranks=4, ranks_seen=2)
-FOUND = Found(
+FOUND = FoundStart(
     settings=SETTINGS, speedup=1.2, low=1.1, high=1.3, processes=[6, 6], measure="ms", text="4 sockets: 1.20x"
 )
 NOTHING = Done(exit=0, ended="us", ranks=4, ranks_seen=2)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lagom.cli.tune import Search, _choose_groups
+from lagom.cli.tune import SearchOptions, _choose_groups
 from lagom.experiment.request import Request
 from lagom.start import Transport
 from lagom.tune.transport import Connected, debug_variables, find_connected, read_connected
 from lagom.tune.tune_result import PlainNccl
 
-SEARCH = Search(transport=None, is_demo=False, as_json=False)
+SEARCH = SearchOptions(transport=None, is_demo=False, as_json=False)
 #: As NCCL 2.28.9 writes them (src/transport/net.cc, p2p.cc, shm.cc); SHM's have no number of a connection.
 HEAD = "node1:4711:4720 [0] NCCL INFO "
 SOCKET = "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0"
