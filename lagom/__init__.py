@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lagom.config_file import BadConfig, SavedConfig, load_config, save_config
     from lagom.errors import JournalError, LagomError, SettingError, UsageError
     from lagom.report.read_run import Run, read_run
+    from lagom.report.read_search import StartSearch
     from lagom.search.base import Answer, Comparison, NonConforming, Proposal, Strategy
     from lagom.search.session import IllegalProposal
     from lagom.search.strategies import UnknownStrategy
@@ -33,6 +34,7 @@ __all__ = [
     "Run",
     "SavedConfig",
     "SettingError",
+    "StartSearch",
     "Strategy",
     "UnknownStrategy",
     "UsageError",
@@ -57,6 +59,7 @@ _MODULES = {
     "Run": "lagom.report.read_run",
     "SavedConfig": "lagom.config_file",
     "SettingError": "lagom.errors",
+    "StartSearch": "lagom.report.read_search",
     "Strategy": "lagom.search.base",
     "UnknownStrategy": "lagom.search.strategies",
     "UsageError": "lagom.errors",

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from lagom.controller.arms import ArmWish
+from lagom.environment import KNOWN
 from lagom.errors import LagomError
 from lagom.experiment.arm import NO_CONTROLLER, Kind, TrialArm
 from lagom.search import STRATEGIES
@@ -20,6 +22,7 @@ OFF = "off"
 BARE = ("stock", "static", "grid", "dhelix", "liger", OFF)
 VALUED = ("set", "static", "replay", "env", "headroom")
 HEADROOM_STRATEGY = "auto"  # what tunes a job with head-room; own:auto is the same without it
+_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_]\w*=)")
 LISTS = ("set", "replay", "env")  # whose values may hold commas
 
 
@@ -105,7 +108,7 @@ def _process(word: str, head: str, value: str) -> TrialArm:
         return TrialArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
         return TrialArm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
-    return TrialArm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **_variables(word, value)})
+    return TrialArm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **parse_variables(word)})
 
 
 def _own(word: str) -> TrialArm:
@@ -148,9 +151,12 @@ def _headroom(word: str, value: str) -> str:
     return str(_count(word, value))
 
 
-def _variables(word: str, value: str) -> dict[str, str]:
-    pairs = [piece.partition("=") for piece in value.split(",")]
-    if any(not (name and equals) for name, equals, _ in pairs):
+def parse_variables(word: str) -> dict[str, str]:
+    """What a word ``env=NAME=VALUE,...`` sets; raises :class:`BadArm`. A value may hold commas itself: what comes after
+    one and does not begin with ``NAME=`` belongs to it."""
+    pairs = [piece.partition("=") for piece in _NEXT_VARIABLE.split(word.removeprefix("env="))]
+    named = all(name and equals and KNOWN.keys().isdisjoint(text.split(",")) for name, equals, text in pairs)
+    if not named:
         raise BadArm(f"'{word}' needs variables like env=NCCL_BUFFSIZE=8388608,NCCL_NTHREADS=256.")
     return {name: text for name, _, text in pairs}
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +14,9 @@ from lagom.cli import complete
 from lagom.cli.common import console
 from lagom.cli.measured_job import show_tuned
 from lagom.errors import UsageError
-from lagom.files import check_named, newest_own, open_regular, write_named
+from lagom.files import check_named, open_regular, write_named
 
 if TYPE_CHECKING:
-    from lagom.experiment.store import ExperimentRecord, TuneRecord
     from lagom.report.advice import Advices
     from lagom.report.read_run import Run
     from lagom.report.run_model import RunReport
@@ -81,17 +78,22 @@ def report(
     with their measurement, or with the command that would measure them. Of a saved config: what it does, what speaks
     for it, whether it would be replayed on this machine; exit code 1 if not.
     """
-    if (other := _without_a_log(what)) is not None:
-        kind, show = other
-        if any((html, bench, export, megatron, config)):
-            raise UsageError(f"{what} {kind}; this option needs the log of a job.")
-        raise typer.Exit(show(as_json, everything))
+    needs_log = any((html, bench, export, megatron, config))
+    if what is not None and is_config(what):
+        if needs_log:
+            raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
+        raise typer.Exit(_report_config(what, as_json, everything))
     for file in filter(None, (megatron, config)):
         check_named(file)
     from lagom.report import advice_text
-    from lagom.report.read_run import read_run
+    from lagom.report.read_run import Run, read_run
 
     run = read_run(what)
+    if not isinstance(run, Run):
+        if needs_log:
+            raise UsageError(f"{run.folder} holds results of lagom tune; this option needs the log of a job.")
+        show_tuned(run.plan, run.record, run.result, as_json=as_json)
+        return
     log, advices = run.log, advice_text.gather_advice(run.state, run.log, bench or ())
     if html is not None:
         _write_page(run, html)
@@ -105,45 +107,12 @@ def report(
         _show(run.report, advices, log.parent, as_json=as_json, everything=everything)
 
 
-def _without_a_log(what: Path | None) -> tuple[str, Callable[[bool, bool], int]] | None:
-    """Of what is no log: what it is, and the function that reports on it (as JSON, everything) with an exit code."""
-    what = _newest_results() if what is None else what
-    if what is None:
-        return None
-    if is_config(what):
-        return "is a saved config", partial(_report_config, what)
-    from lagom.experiment.store import FILE, read_record
-
-    record = read_record(what / FILE) if (what / FILE).is_file() else None
-    if record is None or record.tune is None:
-        return None
-    return "holds results of lagom tune", partial(_report_tuning, record, record.tune)
-
-
-def _newest_results() -> Path | None:
-    """The folder of results below this one that is newer than every log here; of `lagom bench`, its newest log is."""
-    from lagom.experiment.store import FILE
-    from lagom.journal import find_own_logs
-
-    found = newest_own([*Path().glob(f"lagom-*/{FILE}"), *find_own_logs(Path())])
-    return found[0].parent if found and found[0].name == FILE else None
-
-
 def _report_config(file: Path, as_json: bool, everything: bool) -> int:
     from lagom.report import from_config
 
     shown = from_config.build_config_report(file)
     _show(shown, None, None, as_json=as_json, everything=everything)
     return 1 if shown.fit is not None and shown.fit.refusal else 0
-
-
-def _report_tuning(record: ExperimentRecord, aim: TuneRecord, as_json: bool, everything: bool) -> int:
-    from lagom.tune.course import plan_of
-    from lagom.tune.tune_result import find_result, tried_of
-
-    plan = plan_of(aim)
-    show_tuned(plan, record, find_result(plan, tried_of(record.runs, record.higher_is_better)), as_json=as_json)
-    return 0
 
 
 def _show(shown: RunReport, advices: Advices | None, folder: Path | None, *, as_json: bool, everything: bool) -> None:

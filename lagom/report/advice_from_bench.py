@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lagom.bench.arm_words import HEADROOM_STRATEGY, parse_arms
+from lagom.bench.arm_words import HEADROOM_STRATEGY, parse_variables
 from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of, round_logs, rounds_of, sign_of
 from lagom.experiment.store import ExperimentRecord, read_record
 from lagom.format import format_percent
@@ -130,9 +130,7 @@ def _environment(arm: str) -> dict[str, str]:
         except NoHeadroom:
             room = None
         return {} if room is None else room.environment()
-    found = next(one for one in parse_arms([arm]) if one.name == arm)
-    asked = value.split(",")
-    return {name: text for name, text in found.environ.items() if f"{name}={text}" in asked}
+    return parse_variables(arm)
 
 
 # -- an arm beside another one of the same rounds of processes, and which of many

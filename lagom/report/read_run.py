@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lagom.read_run``: a tuned job, read from its log."""
+"""``lagom.read_run``: a tuned job, read from its log; or a search over start settings, from its raw samples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lagom import journal
 from lagom.errors import UsageError
+from lagom.experiment.store import FILE
+from lagom.files import newest_own
 from lagom.format import format_count, format_speedup
 from lagom.journal import RunState, Verdict, verdict_of
 from lagom.journal.log_status import describe_earlier_jobs, describe_log_status
@@ -18,6 +20,7 @@ from lagom.report.run_model import CommReport, RunReport, SiteReport
 if TYPE_CHECKING:
     import pandas
 
+    from lagom.report.read_search import StartSearch
 
 #: Communicators of a run in its repr, which has two lines more.
 REPR_COMMUNICATORS = 10
@@ -113,24 +116,47 @@ def _row(comm: CommReport, site: SiteReport) -> dict[str, Any]:
     return row | {"stock_ns": site.stock_ns, "ns": site.ours_ns, "evidence": site.evidence}
 
 
-def read_run(folder: Path | str | None = None) -> Run:
-    """Read what became of a tuned job.
+def read_run(folder: Path | str | None = None) -> Run | StartSearch:
+    """Read what became of a tuned job, or of a search by ``lagom tune``.
 
     Parameters
     ----------
     folder : Path or str, optional
-        A log folder (``lagom-<job>``) or its ``decisions.jsonl``; default: the newest ``./lagom-*`` of this user.
+        A log folder (``lagom-<job>``) or its ``decisions.jsonl``; or a folder of ``lagom tune`` or its ``bench.json``.
+        Default: the newest of both in ``./lagom-*`` of this user.
 
     Returns
     -------
-    Run
-        The newest job of the log. The log may still be growing.
+    Run or StartSearch
+        The newest job of a log, which may still be growing; or the search.
 
     Raises
     ------
     lagom.errors.JournalError
         There is no log, nothing is in it, or it is none of lagom's.
+    lagom.errors.LagomError
+        The results of ``lagom tune`` cannot be read, or are none of this version's.
     """
+    if (samples := _find_samples(folder)) is not None:
+        from lagom.report.read_search import read_search
+
+        if (search := read_search(samples)) is not None:
+            return search
+    return read_log(folder)
+
+
+def _find_samples(path: Path | str | None) -> Path | None:
+    """The file of raw samples that a folder, the file or nothing (the newest of logs and searches in ``./lagom-*``)
+    stands for; None where that is a log."""
+    if path is None:
+        newest = newest_own([*Path().glob(f"lagom-*/{FILE}"), *journal.find_own_logs(Path())])
+        return newest[0] if newest and newest[0].name == FILE else None
+    file = Path(path) if Path(path).name == FILE else Path(path) / FILE
+    return file if file.is_file() else None
+
+
+def read_log(folder: Path | str | None = None) -> Run:
+    """The newest job of a log; raises :class:`lagom.errors.JournalError`."""
     log = journal.find_written(folder)
     damaged: list[int] = []
     state = RunState(journal.read(log, on_damage=lambda number, _: damaged.append(number)))

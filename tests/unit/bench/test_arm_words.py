@@ -9,7 +9,7 @@ import pytest
 
 from lagom.bench.arm_words import BadArm, parse_arms, split_words
 from lagom.errors import LagomError
-from lagom.experiment.arm import Kind
+from lagom.experiment.arm import NO_CONTROLLER, Kind
 
 
 def test_rules_and_variables_keep_their_commas() -> None:
@@ -21,6 +21,17 @@ def test_rules_and_variables_keep_their_commas() -> None:
         "own:set=any:any:nc=4,chunk=512K",
         "replay=a,b",
     ]
+
+
+def test_the_value_of_a_variable_may_be_a_list() -> None:
+    text = "stock,env=NCCL_IB_HCA==mlx5_0:1,mlx5_1:1,A=1,B=,env=NCCL_SOCKET_IFNAME=eth0,eth1,off"
+    arms = {arm.name: arm.environ for arm in parse_arms([text])}
+    assert list(arms) == [
+        "stock", "own:stock", "env=NCCL_IB_HCA==mlx5_0:1,mlx5_1:1,A=1,B=", "env=NCCL_SOCKET_IFNAME=eth0,eth1", "off",
+    ]  # fmt: skip
+    listed, other = (arms[name] for name in arms if name.startswith("env="))
+    assert listed == {**NO_CONTROLLER, "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1", "A": "1", "B": ""}
+    assert other == {**NO_CONTROLLER, "NCCL_SOCKET_IFNAME": "eth0,eth1"}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +74,8 @@ def test_others_caps_are_theirs_to_the_letter() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["nonsense", "static=0", "static=many", "set=", "env=A", "replay=/no/such/config", "set=allgather", "own:static",
-     "own:grid", "headroom=1000", "off=1"],
+    ["nonsense", "static=0", "static=many", "set=", "env=A", "env=A=1,NCCL_NTHREADS", "replay=/no/such/config",
+     "set=allgather", "own:static", "own:grid", "headroom=1000", "off=1"],
 )  # fmt: skip
 def test_what_cannot_be_understood_is_refused_with_a_sentence(word: str) -> None:
     with pytest.raises(LagomError) as refused:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 import lagom
 from lagom import journal
 from lagom.errors import JournalError
+from lagom.experiment.store import FILE, ExperimentRecord, GroupRecord, RunRecord, TuneRecord
+from lagom.tune import PLAIN
 from tests.unit.report.test_run_text import ONE_UP, events
 
 
@@ -24,15 +28,21 @@ def write(folder: Path, told: list[journal.Base]) -> Path:
     return folder
 
 
+def read(folder: Path | str) -> lagom.Run:
+    run = lagom.read_run(folder)
+    assert isinstance(run, lagom.Run)
+    return run
+
+
 def test_a_run_has_its_verdict_sites_and_moves(tmp_path: Path) -> None:
-    run = lagom.read_run(write(tmp_path, events()))
+    run = read(write(tmp_path, events()))
     assert (run.verdict, run.speedup, run.speedup_low, run.speedup_high) == ("improved", 1.05, 1.04, 1.06)
     assert [comm.name for comm in run.communicators] == ["fsdp", "wide"]
     assert [site.ours for site in run.sites] == list(ONE_UP.configs)
     assert run.sites[0].evidence
     assert [move.number for move in run.moves] == [1, 2, 3, 4, 5, 6, 7]
     assert run.log.parent == tmp_path
-    assert lagom.read_run(str(run.log)).log == run.log
+    assert read(str(run.log)).log == run.log
     first, *others = repr(run).splitlines()
     assert first == f"Run('{run.log}', improved, 1.050x plain NCCL [1.040, 1.060], 7 moves)"
     assert [line.partition(":")[0] for line in others] == ["  fsdp", "  wide"]
@@ -50,7 +60,7 @@ def test_a_search_without_an_end_is_running_and_none_is_not_tuned(
     tmp_path: Path, kept: Callable[[Any], bool], verdict: str
 ) -> None:
     start, *others = events()
-    run = lagom.read_run(write(tmp_path, [start, *filter(kept, others)]))
+    run = read(write(tmp_path, [start, *filter(kept, others)]))
     assert run.verdict == verdict
     assert run.speedup is None
 
@@ -60,7 +70,7 @@ def test_one_communicator_that_gained_makes_the_verdict(tmp_path: Path) -> None:
         journal.Communicator(communicator=2, comm_id="9", name="tp", ranks=2, nodes=1),
         journal.Outcome(communicator=2, verdict="stock_is_best", reason="nothing was faster"),
     ]
-    assert lagom.read_run(write(tmp_path, [*events()[:-1], *other, events()[-1]])).verdict == "improved"
+    assert read(write(tmp_path, [*events()[:-1], *other, events()[-1]])).verdict == "improved"
 
 
 def test_the_repr_of_a_run_has_at_most_twelve_lines(tmp_path: Path) -> None:
@@ -68,7 +78,7 @@ def test_the_repr_of_a_run_has_at_most_twelve_lines(tmp_path: Path) -> None:
         journal.Communicator(communicator=number, comm_id=str(number), name=f"pg{number}", ranks=2, nodes=1)
         for number in range(40)
     ]
-    run = lagom.read_run(write(tmp_path, [journal.JobStart(job="llama", mode="tune"), *many]))
+    run = read(write(tmp_path, [journal.JobStart(job="llama", mode="tune"), *many]))
     lines = repr(run).splitlines()
     assert len(lines) == 12
     assert lines[-1] == "  and 30 communicators more"
@@ -85,13 +95,13 @@ def test_of_two_communicators_that_gained_the_larger_gain_is_the_runs(best_first
                 communicator=number, verdict="improved", reason="", speedup=gain, speedup_low=low, speedup_high=high
             ),
         ]
-    run = lagom.read_run(write(tmp_path, [*told, journal.JobEnd(reason="over")]))
+    run = read(write(tmp_path, [*told, journal.JobEnd(reason="over")]))
     assert (run.verdict, run.speedup, run.speedup_low, run.speedup_high) == ("improved", 1.2, 1.19, 1.21)
 
 
 def test_a_data_frame_has_a_row_a_site(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
-    frame = lagom.read_run(write(tmp_path, events())).to_dataframe()
+    frame = read(write(tmp_path, events())).to_dataframe()
     assert list(frame["function"]) == ["allgather", "reducescatter"]
     assert list(frame["channels"]) == [6, 2]
     assert list(frame["stock_algorithm"]) == ["ring", "ring"]
@@ -99,6 +109,91 @@ def test_a_data_frame_has_a_row_a_site(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_log_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no log at"):
+        lagom.read_run(tmp_path)
+
+
+GROUP = GroupRecord(name="4 threads", settings={"NCCL_SOCKET_NTHREADS": "4"})
+
+
+def write_search(folder: Path, speedup: float = 2.0, aim: TuneRecord | None = None, **fields: Any) -> Path:
+    """The results of a search over one group, whose confirming processes are so many times as fast as plain NCCL."""
+    aim = aim or TuneRecord(transport="NET/Socket", groups=[GROUP], count=1, rounds={"screen": 1, "confirm": 2})
+    trials = [("screen", GROUP.name, 0, 30.0), ("screen", PLAIN.name, 0, 60.0), ("screen", PLAIN.name, 0, None)]
+    trials += [("screen", PLAIN.name, 0, 61.0)]
+    for number in range(2):
+        trials += [("confirm", PLAIN.name, number, 60.0 + number), ("confirm", PLAIN.name, number, 61.0)]
+        trials += [("confirm", GROUP.name, number, (60.0 + number) / speedup)]
+    runs = [
+        RunRecord(kind="process", group=group, stage=stage, round=number, value=value, ended="us")
+        for stage, group, number, value in trials
+    ]
+    folder.mkdir(exist_ok=True)
+    record = ExperimentRecord(command=["train"], arms=[], tune=aim, runs=runs).model_copy(update=fields)
+    (folder / FILE).write_text(record.model_dump_json())
+    return folder
+
+
+def read_search(folder: Path | str | None) -> lagom.StartSearch:
+    search = lagom.read_run(folder)
+    assert isinstance(search, lagom.StartSearch)
+    return search
+
+
+def test_a_search_over_start_settings_has_its_verdict_settings_and_processes(tmp_path: Path) -> None:
+    search = read_search(write_search(tmp_path))
+    assert (search.folder, search.verdict, search.settings) == (tmp_path, "improved", GROUP.settings)
+    assert search.speedup == pytest.approx(2.0, rel=0.01)
+    assert search.speedup_low is not None
+    assert search.speedup_high is not None
+    assert 1.8 < search.speedup_low < search.speedup < search.speedup_high < 2.2
+    assert search.detectable is not None
+    assert 0.0 < search.detectable < 0.1
+    assert search.processes == {
+        GROUP.name: (30.0, 30.0, 30.5), PLAIN.name: (60.0, None, 61.0, 60.0, 61.0, 61.0, 61.0),
+    }  # fmt: skip
+    assert search.nodes == ()
+    assert repr(search).splitlines() == [
+        f"StartSearch('{tmp_path}', improved, 2.008x plain NCCL "
+        f"[{search.speedup_low:.3f}, {search.speedup_high:.3f}], 10 processes)",
+        "  settings: NCCL_SOCKET_NTHREADS=4",
+        "  plain NCCL: 60, -, 61, 60, 61, 61, 61",
+        "  4 threads: 30, 30, 30.5",
+    ]
+    assert read_search(str(tmp_path / FILE)).verdict == "improved"
+
+
+@pytest.mark.parametrize(("speedup", "verdict"), [(1.0, "nothing_resolved"), (0.5, "plain_is_best")])
+def test_a_search_that_found_nothing_says_so(speedup: float, verdict: str, tmp_path: Path) -> None:
+    assert read_search(write_search(tmp_path, speedup)).verdict == verdict
+
+
+def test_the_repr_of_a_search_has_at_most_twelve_lines(tmp_path: Path) -> None:
+    search = read_search(write_search(tmp_path))
+    many = {f"group {number}": (1.0,) for number in range(40)}
+    lines = repr(replace(search, processes={**search.processes, **many}, nodes=("a", "b"))).splitlines()
+    assert len(lines) == 12
+    assert lines[0].endswith(", 50 processes on 2 nodes)")
+    assert lines[-1] == "  and 33 groups more"
+
+
+def test_without_a_folder_the_newest_log_or_search_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = write(tmp_path / "lagom-job", events()) / "decisions.jsonl"
+    samples = write_search(tmp_path / "lagom-tune") / FILE
+    os.utime(samples, (5, 5))
+    assert isinstance(lagom.read_run(), lagom.Run)
+    os.utime(log, (4, 4))
+    assert read_search(None).folder == Path("lagom-tune")
+
+
+def test_results_that_cannot_be_read_are_one_sentence(tmp_path: Path) -> None:
+    samples = write_search(tmp_path) / FILE
+    samples.write_text(samples.read_text()[:-9])
+    with pytest.raises(lagom.LagomError, match="is damaged") as refused:
+        lagom.read_run(tmp_path)
+    assert "\n" not in str(refused.value)
+    write_search(tmp_path, tune=None)  # of `lagom bench`: its log may be read
     with pytest.raises(JournalError, match="there is no log at"):
         lagom.read_run(tmp_path)
 

@@ -26,7 +26,7 @@ from lagom.journal.writer import Journal
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.report import from_log as log
 from lagom.report import run_text as show
-from lagom.report.read_run import read_run
+from lagom.report.read_run import read_log
 from lagom.report.run_model import RunReport
 from lagom.report.tuning_report import write_page
 from lagom.search.moves import SearchMove
@@ -344,7 +344,7 @@ def test_a_simulated_run_is_said_to_be_one_before_anything_else_and_gives_no_com
         output = CliRunner().invoke(app, [command, str(tmp_path)]).output
         assert output.startswith(SIMULATED), output
         assert "lagom run --config" not in output, "which would be refused"
-    write_page(read_run(tmp_path).state, tmp_path / "page.html", "here")
+    write_page(read_log(tmp_path).state, tmp_path / "page.html", "here")
     page = (tmp_path / "page.html").read_text()
     assert page.index(f'<p class="answer">{SIMULATED}</p>') == page.index('<p class="answer">')
 
