@@ -68,6 +68,7 @@ NOT_RUN = {
     "lagom set": "needs a running job; tests/unit/cli/test_commands.py runs it",
     "lagom profile -- torchrun": "needs GPUs; tests/system/test_profile_job.py profiles virtual ranks",
     "lagom profile --trace lagom-profile": "needs a recorded job; tests/system/test_profile_job.py reads one",
+    "lagom report /shared/tune": "needs a search on several nodes; tests/system/test_tune_nodes.py makes one",
     "lagom report lagom-tune": "needs a search for start settings; tests/system/test_tune.py reads one",
     "lagom watch": "needs a running job; tests/system/test_watch.py watches one",
 }
