@@ -7,6 +7,7 @@ or the store. The launcher with seat 0 watches all others, and they watch it: 2 
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterable
@@ -19,6 +20,12 @@ LOOK_SECONDS = 0.1
 #: Of the limit so much of the time between two looks counts as silence: whoever was itself stopped accuses nobody.
 MOST_COUNTED = 0.25
 CLOSE_SECONDS = 2.0
+
+
+def leave_signals() -> None:
+    """Of this thread and those that it starts: a signal for the launcher is for its main thread, which hands it on to
+    the job; a thread that took it would end the launcher alone."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
 class Silence:
@@ -84,6 +91,7 @@ class Heartbeat:
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
+        leave_signals()
         count, beaten = 0, 0.0
         while not self._is_over.wait(min(LOOK_SECONDS, self._life.beat)):
             try:

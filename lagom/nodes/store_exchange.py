@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from lagom.errors import UsageError
 from lagom.nodes.exchange import MOST_BYTES, Exchange, ExchangeError
+from lagom.nodes.heartbeat import leave_signals
 
 #: Seconds that a call may take, and that making a connection may take.
 DEADLINE, CONNECT_DEADLINE = 5.0, 15.0
@@ -161,6 +162,7 @@ class _Worker:
         self._tasks.put(None)
 
     def _run(self) -> None:
+        leave_signals()  # torch starts threads in here
         while (task := self._tasks.get()) is not None:
             what, future = task
             try:

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 SETTING = "NCCL_SOCKET_NTHREADS=4"
 #: What a rank of a node was started with, in a file of the node.
 SHOW = ("sh", "-c", 'echo "${NCCL_SOCKET_NTHREADS-none}" > "started-$NCCL_HOSTID"')
-SHORT = (*JOB, "--iterations", "10", "--real-ms", "50")
+SHORT = (*JOB, "--iterations", "40", "--real-ms", "50")
 
 
 def environ_of(place: Path, node: str, **more: str) -> dict[str, str]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from lagom.nodes.store_exchange import StoreExchange, read_endpoint
 from lagom.nodes.vote import vote
 from tests.unit.nodes.launchers import FACTS, LIFE, SETTINGS, Processes, at_once, join
 from tests.unit.nodes.test_rounds import VALUE
+from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
 
@@ -244,3 +247,26 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
 
 def test_an_address_of_ipv6_is_an_endpoint() -> None:
     assert read_endpoint("[::1]:29500") == ("::1", 29500)
+
+
+def threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+def takes(thread: str, number: int) -> bool:
+    """Whether the kernel may give a signal for this process to that thread."""
+    status = Path(f"/proc/self/task/{thread}/status").read_text()
+    blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
+    return not int(blocked.split()[1], 16) >> (number - 1) & 1
+
+
+def test_no_thread_of_an_exchange_takes_a_signal_that_is_for_the_job() -> None:
+    """`lagom run` hands it on: what another thread takes ends the launcher, and the job stays."""
+    before = threads()
+    session = join(StoreExchange(HOST, free_port()), "a", count=1)
+    try:
+        ours = threads() - before
+        wait_until(lambda: not any(takes(one, signal.SIGTERM) for one in ours), "threads that leave the signal")
+        assert len(ours) >= 3  # the store, its client, the heartbeat
+    finally:
+        session.__exit__()
