@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lagom.experiment.log_extract import Search, arms_of_search, search_note, search_of
+from lagom.experiment.log_extract import arms_of_search, search_note, search_of
 from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
 from lagom.format import format_count
+from lagom.journal import Outcome
 from lagom.search import statistics
 
 IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
@@ -24,8 +25,6 @@ OWN_STOCK = "own:stock"
 
 #: (process, cycle in it) -> the window of one arm there.
 Cycles = Mapping[tuple[int, int], ArmWindow]
-#: round -> arm -> values, in the order run.
-Rounds = Mapping[int, Mapping[str, list[float]]]
 
 
 def cycles_of(record: ExperimentRecord) -> dict[str, dict[tuple[int, int], ArmWindow]]:
@@ -57,8 +56,8 @@ def logs_between(ours: Cycles, theirs: Cycles) -> Iterator[float]:
             yield from (a - b for a, b in zip(logs_of([window]), logs_of([theirs[place]]), strict=False))
 
 
-def rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
-    """The values of each round, of processes that did not fail."""
+def _rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
+    """By round and arm: values, in the order run, of processes that did not fail."""
     rounds: dict[int, dict[str, list[float]]] = {}
     for run in runs:
         if run.kind == PROCESS and (value := run.counted):
@@ -66,27 +65,25 @@ def rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
     return rounds
 
 
-def round_logs(rounds: Rounds, arm: str, other: str = OWN_STOCK) -> Iterator[float]:
-    """ln(value of ``arm`` / value of ``other``) of each round that has both; of stock itself, of its two processes.
+def process_logs(record: ExperimentRecord, arm: str, other: str = OWN_STOCK) -> list[float]:
+    """ln(value of ``arm`` / value of ``other``) of each round that has both, below 0 where ``arm`` is faster; of stock
+    itself, of its two processes.
 
     One process against one, never against the mean of two: a mean of skewed values is spread otherwise than a value,
     and two equal arms would differ. Which of the two stocks stands for it alternates from round to round.
     """
-    for number, values in rounds.items():
+    logs, sign = [], -1.0 if record.higher_is_better else 1.0
+    for number, values in _rounds_of(record.runs).items():
         ours, theirs = _one(number + 1 if arm == other else number, values, arm), _one(number, values, other)
         if ours is not None and theirs is not None and (arm != other or len(values[arm]) > 1):
-            yield math.log(ours / theirs)
+            logs.append(sign * math.log(ours / theirs))
+    return logs
 
 
 def _one(number: int, values: Mapping[str, list[float]], arm: str) -> float | None:
     """The process that stands for ``arm`` in a round."""
     own = values.get(arm, [])
     return own[number % 2] if len(own) > 1 else own[0] if own else None
-
-
-def sign_of(record: ExperimentRecord) -> float:
-    """Of a log of process values, so that less is faster."""
-    return -1.0 if record.higher_is_better else 1.0
 
 
 CERTAINTY = 2.0  # standard errors
@@ -123,7 +120,7 @@ class Result:
     ratio: Ratio | None
     typical: float | None = None  # an iteration under this arm: ns in job, else in the measure's unit
     note: str = ""
-    search: Search | None = None
+    search: Outcome | None = None
 
 
 def results_of(record: ExperimentRecord) -> list[Result]:
@@ -215,13 +212,12 @@ def _processes(record: ExperimentRecord) -> Iterator[Result]:
     for run in record.runs_of(PROCESS):
         if (value := run.counted) is not None:
             by_arm.setdefault(run.arm, []).append((value, run.measure))
-    rounds, sign = rounds_of(record.runs), sign_of(record)
     for arm, own in by_arm.items():
         yield Result(
             arm,
             f"{format_count(len(own), 'process', 'processes')} in shuffled rounds",
             " and ".join(dict.fromkeys(measure for _, measure in own)),
-            ratio_of([sign * log for log in round_logs(rounds, arm)]),
+            ratio_of(process_logs(record, arm)),
             float(np.median([value for value, _ in own])),
             "stock against stock, in processes of their own" if arm == OWN_STOCK else "",
         )
@@ -241,8 +237,7 @@ def ratio_between(record: ExperimentRecord, arm: str, other: str) -> Ratio | Non
     ours, theirs = (_standing_for(record, name, by_arm) for name in (arm, other))
     if ours and theirs:
         return ratio_of(list(logs_between(ours, theirs)))
-    sign = sign_of(record)
-    return ratio_of([sign * log for log in round_logs(rounds_of(record.runs), arm, other)])
+    return ratio_of(process_logs(record, arm, other))
 
 
 def _standing_for(record: ExperimentRecord, name: str, by_arm: Mapping[str, Cycles]) -> Cycles | None:

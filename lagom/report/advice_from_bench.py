@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lagom.bench.arm_words import HEADROOM_STRATEGY, parse_variables
-from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of, round_logs, rounds_of, sign_of
+from lagom.bench.results import OWN_STOCK, Ratio, Result, process_logs, ratio_of, results_of
 from lagom.experiment.store import ExperimentRecord, read_record
 from lagom.format import format_percent
 from lagom.headroom import NoHeadroom, parse
@@ -153,10 +153,9 @@ class Paired:
 def compare_paired(record: ExperimentRecord, arm: str, beside: str) -> Paired | None:
     """The arm against another, by rounds that have both; None where there is none.
 
-    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.results.round_logs`).
+    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.results.process_logs`).
     """
-    sign = sign_of(record)
-    logs = [sign * log for log in round_logs(rounds_of(record.runs), arm, beside)]
+    logs = process_logs(record, arm, beside)
     ratio = ratio_of(logs)
     return None if ratio is None else Paired(arm, beside, ratio, _p(logs))
 

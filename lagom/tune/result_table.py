@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom.experiment.estimate import ESTIMATOR
+from lagom.experiment.request import MEASURES
 from lagom.experiment.store import ExperimentRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
@@ -56,8 +57,7 @@ def screened_lines(plan: TunePlan, tried: list[Tried]) -> Iterator[str]:
 
 def measured_by(record: ExperimentRecord) -> str:
     """What an iteration's time was taken from."""
-    words = {"metric": "the job's own metric", "calls": "seconds a NCCL call", "wall": "wall time of the job's command"}
-    return ", ".join(dict.fromkeys(words[run.measure] for run in record.runs if run.measure))
+    return ", ".join(dict.fromkeys(MEASURES[run.measure] for run in record.runs if run.measure))
 
 
 def table_of(plan: TunePlan, tried: list[Tried], measured: str) -> Table:

@@ -234,7 +234,8 @@ def outcome(verdict: str, channels: int | None) -> dict[str, object]:
 
 
 def test_a_search_that_left_stock_in_place_is_told() -> None:
-    told = {"verdict": "stock_is_best", "configs": 9, "iterations": 90, "regret_iterations": 1.5, "speedup": 0.99}
+    cost = {"configs": 9, "iterations": 90, "regret_iterations": 1.5, "speedup": 0.99}
+    told = {**outcome("stock_is_best", None), **cost}
     run = RunRecord(kind="tuning", arm="autoccl", outcome=told)
     found = by_name(results_of(record("stock,autoccl", run)))
     assert found["autoccl"].ratio is None
