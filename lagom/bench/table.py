@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lagom.bench.results import ESTIMATOR, OWN_STOCK, TUNING, Ratio, Result
+from lagom.bench.results import OWN_STOCK, TUNING, Result
 from lagom.bench.schedule import LEAST_PAIRS
+from lagom.experiment.estimate import BY_PAIRS, SpeedupEstimate
 from lagom.experiment.log_extract import gain_text
 from lagom.experiment.request import MEASURES
 from lagom.experiment.store import ExperimentRecord
@@ -35,7 +36,7 @@ def show(record: ExperimentRecord, results: Sequence[Result], path: Path, consol
         for line in paragraphs(results):
             _put(console, line)
         console.print()
-    estimator = [f"{ESTIMATOR}."] if results else []
+    estimator = [f"{BY_PAIRS}."] if results else []
     for line in (*estimator, *comparisons(results), *remarks(record, results)):
         _put(console, f"- {line}")
     console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)
@@ -107,11 +108,11 @@ def cells(result: Result) -> tuple[str, ...]:
     if result.ratio is None:
         return (UNKNOWN,) * 5
     ratio = result.ratio
-    seen = format_percent(ratio.resolvable) if ratio.has_interval else UNKNOWN
+    seen = format_percent(ratio.detectable) if ratio.has_interval else UNKNOWN
     return f"{ratio.value:.3f}x", interval(ratio), str(ratio.pairs), seen, typical(result)
 
 
-def interval(ratio: Ratio) -> str:
+def interval(ratio: SpeedupEstimate) -> str:
     """``[1.137, 1.151]``, or that there is none."""
     return format_interval(ratio.low, ratio.high) if ratio.has_interval else "too few pairs"
 
@@ -177,7 +178,7 @@ def _json_of(result: Result) -> dict[str, Any]:
         "low": None if shown is None else shown.low,
         "high": None if shown is None else shown.high,
         "pairs": 0 if ratio is None else ratio.pairs,
-        "resolvable": None if shown is None else shown.resolvable,
+        "resolvable": None if shown is None else shown.detectable,
         "iteration": result.typical,
         "note": result.note,
         "search": None if result.search is None else _search_json(result.search),
