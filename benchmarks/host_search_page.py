@@ -22,7 +22,7 @@ from benchmarks.matrix.foreign_jobs import START_UP_STEPS
 from benchmarks.matrix.verdicts import format_ratio
 from benchmarks.provenance import described, since
 from benchmarks.template import render
-from lagom.bench.results import Ratio, ratio_of
+from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs
 
 Data = dict[str, Any]
 #: A plan that has been agreed on starts at a later call, 16 of them after the offer: in steps of the jobs, at most
@@ -67,9 +67,9 @@ def speedups(by_round: Sequence[dict[str, Data]], arm: str, part: str = "") -> l
     return found
 
 
-def ratio(speeds: Sequence[float]) -> Ratio | None:
+def ratio(speeds: Sequence[float]) -> SpeedupEstimate | None:
     """Their Hodges-Lehmann median, with an interval from six rounds on."""
-    return ratio_of([-math.log(speed) for speed in speeds])
+    return estimate_from_pairs([-math.log(speed) for speed in speeds])
 
 
 def against_plain(by_round: Sequence[dict[str, Data]]) -> list[float]:
@@ -103,7 +103,7 @@ def targets(by_round: Sequence[dict[str, Data]]) -> Iterator[tuple[str, str, str
     yield what, format_ratio(whole), _reached(whole, WHOLE_TARGET) if asked else "not asked here"
 
 
-def _reached(found: Ratio | None, target: float) -> str:
+def _reached(found: SpeedupEstimate | None, target: float) -> str:
     return "not measured" if found is None else "yes" if found.value >= target else "**no**"
 
 

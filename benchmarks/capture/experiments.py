@@ -22,7 +22,7 @@ from benchmarks.capture.kernels import (
     summary,
 )
 from benchmarks.capture.training_job import CaptureJob, RegionReader, more_steps, until
-from lagom.bench.results import ratio_of
+from lagom.experiment.estimate import estimate_from_pairs
 from lagom.wire.region import Capture, TimelineState
 
 BLOCK = 6
@@ -161,7 +161,7 @@ def against_never_on(bench: Bench, off: list[float]) -> dict[str, float]:
 
 def ratio(ones: list[float], others: list[float]) -> dict[str, float]:
     """Ones over others, paired, with a 95 % interval."""
-    found = ratio_of([math.log(other / one) for one, other in zip(ones, others, strict=True)])
+    found = estimate_from_pairs([math.log(other / one) for one, other in zip(ones, others, strict=True)])
     assert found is not None
     return {"median": round(found.value, 5), "low": round(found.low, 5), "high": round(found.high, 5)}
 

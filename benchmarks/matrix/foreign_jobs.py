@@ -18,7 +18,7 @@ from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import SingleRun, run_arms
 from benchmarks.matrix.verdicts import format_ratio
-from lagom.bench.results import ratio_of
+from lagom.experiment.estimate import estimate_from_pairs
 from lagom.search import STRATEGIES
 from lagom.wire.library import plugin_path
 
@@ -101,7 +101,7 @@ def _speed(by_round: Sequence[Mapping[str, Any]], arm: str) -> str | None:
             logs.append(math.log(ours / base))
     if len(by_round) == 1:
         return f"{math.exp(-logs[0]):.3f} (one round: no interval)" if logs else None
-    return format_ratio(ratio_of(logs))
+    return format_ratio(estimate_from_pairs(logs))
 
 
 def _loss_difference(by_round: Sequence[Mapping[str, Any]], arm: str) -> float | None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.matrix.rows import Row, rows
-from lagom.bench.results import Ratio, ratio_between, ratio_of
+from lagom.bench.results import ratio_between
+from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs
 from lagom.experiment.store import ExperimentRecord
 
 Data = dict[str, Any]
@@ -42,7 +43,7 @@ def with_interval(value: float, low: float | None, high: float | None, pairs: in
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def format_ratio(ratio: Ratio | None) -> str:
+def format_ratio(ratio: SpeedupEstimate | None) -> str:
     """``1.144 [1.137, 1.151], n = 24``, or what is missing."""
     if ratio is None:
         return "not measured"
@@ -51,7 +52,7 @@ def format_ratio(ratio: Ratio | None) -> str:
     return f"{with_interval(ratio.value, ratio.low, ratio.high, ratio.pairs)}, n = {ratio.pairs}"
 
 
-def ahead(ratio: Ratio | None) -> str:
+def ahead(ratio: SpeedupEstimate | None) -> str:
     """Whether one is faster than the other."""
     if ratio is None or not ratio.has_interval:
         return "–"
@@ -60,7 +61,7 @@ def ahead(ratio: Ratio | None) -> str:
     return "ahead" if ratio.low > 1.0 else "**behind**" if ratio.high < 1.0 else "not resolved"
 
 
-def same(ratio: Ratio | None) -> str:
+def same(ratio: SpeedupEstimate | None) -> str:
     """Whether two are as fast as each other."""
     if ratio is None or not ratio.has_interval:
         return "–"
@@ -69,7 +70,7 @@ def same(ratio: Ratio | None) -> str:
     return "**differs**" if ratio.low > 1.0 or ratio.high < 1.0 else "not resolved"
 
 
-def between(entry: Data, arm: str, other: str) -> Ratio | None:
+def between(entry: Data, arm: str, other: str) -> SpeedupEstimate | None:
     """The speed-up of one arm over another, paired by cycle or by round."""
     if "record" not in entry:
         return None
@@ -79,7 +80,7 @@ def between(entry: Data, arm: str, other: str) -> Ratio | None:
 # -- comparisons of arms
 
 
-def against_others(data: Data) -> Iterator[tuple[str, Ratio | None, Ratio | None]]:
+def against_others(data: Data) -> Iterator[tuple[str, SpeedupEstimate | None, SpeedupEstimate | None]]:
     """Row, lagom over comm-only tuning, lagom over the best cap."""
     for name, entry in data["rows"].items():
         comm_only = between(entry, "lagom", "autoccl:proposed") or between(entry, "lagom", "autoccl")
@@ -101,7 +102,7 @@ def in_processes(data: Data) -> Iterator[tuple[str, str, str, int, str]]:
                 yield name, arm.partition("=/")[0], format_ratio(ratio), ratio.pairs if ratio else 0, word
 
 
-def threads(data: Data) -> Iterator[tuple[str, str, Ratio | None, str]]:
+def threads(data: Data) -> Iterator[tuple[str, str, SpeedupEstimate | None, str]]:
     """Row, number of threads, its speed-up, over what: in a job, and in the sweep."""
     for row in rows():
         entry = data["rows"].get(row.name, {})
@@ -112,7 +113,7 @@ def threads(data: Data) -> Iterator[tuple[str, str, Ratio | None, str]]:
             yield from _threads_of_sweep(row.name, entry)
 
 
-def _threads_of_sweep(name: str, entry: Data) -> Iterator[tuple[str, str, Ratio | None, str]]:
+def _threads_of_sweep(name: str, entry: Data) -> Iterator[tuple[str, str, SpeedupEstimate | None, str]]:
     """Each number of threads over 512, by cycle."""
     found = by_cycle(entry)
     threads = {key[1]: values for key, values in found.items() if key[0].startswith("NT alone")}
@@ -144,7 +145,7 @@ def by_cycle(entry: Data) -> dict[tuple[str, str], dict[int, tuple[float, float,
     return found
 
 
-def over_stock(entry: Data, part: str, knobs: Data, what: int) -> Ratio | None:
+def over_stock(entry: Data, part: str, knobs: Data, what: int) -> SpeedupEstimate | None:
     """The speed-up of a setting over stock in x, y or z (0, 1, 2), paired by cycle; of stock itself, of its two."""
     found = by_cycle(entry)
     stock, again = (found.get((name, setting({})), {}) for name in STOCK)
@@ -153,6 +154,6 @@ def over_stock(entry: Data, part: str, knobs: Data, what: int) -> Ratio | None:
 
 def _paired(
     base: dict[int, tuple[float, float, float]], ours: dict[int, tuple[float, float, float]], what: int
-) -> Ratio | None:
+) -> SpeedupEstimate | None:
     both = [(ours[cycle][what], base[cycle][what]) for cycle in sorted(ours) if cycle in base]
-    return ratio_of([math.log(a / b) for a, b in both if a > 0.0 and b > 0.0])
+    return estimate_from_pairs([math.log(a / b) for a, b in both if a > 0.0 and b > 0.0])

@@ -10,7 +10,7 @@ from pathlib import Path
 from lagom.controller.arms import ArmWish
 from lagom.environment import KNOWN
 from lagom.errors import LagomError
-from lagom.experiment.arm import NO_CONTROLLER, Kind, TrialArm
+from lagom.experiment.arm import NO_CONTROLLER, Kind, TrialArm, arm_with
 from lagom.search import STRATEGIES
 
 #: DHelix's and Liger's settings, as their scripts export them.
@@ -108,7 +108,7 @@ def _process(word: str, head: str, value: str) -> TrialArm:
         return TrialArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
         return TrialArm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
-    return TrialArm(word, Kind.PROCESS, environ={**NO_CONTROLLER, **parse_variables(word)})
+    return replace(arm_with(parse_variables(word)), name=word)
 
 
 def _own(word: str) -> TrialArm:

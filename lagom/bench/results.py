@@ -1,31 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """From raw samples to results: pure, from a :class:`~lagom.experiment.store.ExperimentRecord` to one result an arm.
 
-Every ratio is of a pair: two neighbouring blocks of one job, or two processes of one round. The number is the
-Hodges-Lehmann median of ln(Z of stock / Z of the arm), the interval that of the signed-rank test: neither assumes a
-distribution of the noise. Fewer than six pairs give no 95 % interval; the result then says so.
+Every ratio is of a pair: two neighbouring blocks of one job, or two processes of one round. Fewer than six pairs give
+no 95 % interval; the result then says so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lagom.experiment.log_extract import Search, arms_of_search, search_note, search_of
+from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs
+from lagom.experiment.log_extract import arms_of_search, search_note, search_of
 from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
 from lagom.format import format_count
-from lagom.search import statistics
+from lagom.journal import Outcome
 
 IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
 OWN_STOCK = "own:stock"
 
 #: (process, cycle in it) -> the window of one arm there.
 Cycles = Mapping[tuple[int, int], ArmWindow]
-#: round -> arm -> values, in the order run.
-Rounds = Mapping[int, Mapping[str, list[float]]]
 
 
 def cycles_of(record: ExperimentRecord) -> dict[str, dict[tuple[int, int], ArmWindow]]:
@@ -57,8 +55,8 @@ def logs_between(ours: Cycles, theirs: Cycles) -> Iterator[float]:
             yield from (a - b for a, b in zip(logs_of([window]), logs_of([theirs[place]]), strict=False))
 
 
-def rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
-    """The values of each round, of processes that did not fail."""
+def _rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
+    """By round and arm: values, in the order run, of processes that did not fail."""
     rounds: dict[int, dict[str, list[float]]] = {}
     for run in runs:
         if run.kind == PROCESS and (value := run.counted):
@@ -66,16 +64,19 @@ def rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
     return rounds
 
 
-def round_logs(rounds: Rounds, arm: str, other: str = OWN_STOCK) -> Iterator[float]:
-    """ln(value of ``arm`` / value of ``other``) of each round that has both; of stock itself, of its two processes.
+def process_logs(record: ExperimentRecord, arm: str, other: str = OWN_STOCK) -> list[float]:
+    """ln(value of ``arm`` / value of ``other``) of each round that has both, below 0 where ``arm`` is faster; of stock
+    itself, of its two processes.
 
     One process against one, never against the mean of two: a mean of skewed values is spread otherwise than a value,
     and two equal arms would differ. Which of the two stocks stands for it alternates from round to round.
     """
-    for number, values in rounds.items():
+    logs, sign = [], -1.0 if record.higher_is_better else 1.0
+    for number, values in _rounds_of(record.runs).items():
         ours, theirs = _one(number + 1 if arm == other else number, values, arm), _one(number, values, other)
         if ours is not None and theirs is not None and (arm != other or len(values[arm]) > 1):
-            yield math.log(ours / theirs)
+            logs.append(sign * math.log(ours / theirs))
+    return logs
 
 
 def _one(number: int, values: Mapping[str, list[float]], arm: str) -> float | None:
@@ -84,33 +85,8 @@ def _one(number: int, values: Mapping[str, list[float]], arm: str) -> float | No
     return own[number % 2] if len(own) > 1 else own[0] if own else None
 
 
-def sign_of(record: ExperimentRecord) -> float:
-    """Of a log of process values, so that less is faster."""
-    return -1.0 if record.higher_is_better else 1.0
-
-
-CERTAINTY = 2.0  # standard errors
-#: What the number and its interval are, for a table.
-ESTIMATOR = "speed-up: median over pairs (Hodges-Lehmann), with the interval of the signed-rank test"
 #: Sweeps: the arms they become begin with this.
 SWEEPS = {"static": "static=", "grid": "grid:"}
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Speed-up over stock with its 95 % interval, from ``pairs`` pairs. ``low`` is 0 and ``high`` infinite where there
-    are too few. ``resolvable``: the smallest effect, as a fraction, that so many pairs of such noise would show."""
-
-    value: float
-    low: float
-    high: float
-    pairs: int
-    resolvable: float
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether there were pairs enough for one."""
-        return self.low > 0.0 and math.isfinite(self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +96,10 @@ class Result:
     arm: str
     pairing: str
     measured_by: str
-    ratio: Ratio | None
+    ratio: SpeedupEstimate | None
     typical: float | None = None  # an iteration under this arm: ns in job, else in the measure's unit
     note: str = ""
-    search: Search | None = None
+    search: Outcome | None = None
 
 
 def results_of(record: ExperimentRecord) -> list[Result]:
@@ -144,24 +120,6 @@ def _came_of(asked: str, found: Iterable[str]) -> list[str]:
     return sorted((name for name in found if name.startswith(prefix)), key=lambda name: (len(name), name))
 
 
-def ratio_of(logs: Sequence[float]) -> Ratio | None:
-    """The speed-up that ln(Z of the arm / Z of stock) of each pair amounts to; None without pairs."""
-    if not logs:
-        return None
-    values = np.asarray(logs, dtype=float)
-    low, high = statistics.shift_interval(values)
-    scatter = statistics.Noise()
-    scatter.add(list(logs))
-    error = statistics.estimate(list(logs), scatter.sigma).se
-    return Ratio(
-        value=math.exp(-statistics.hodges_lehmann(values)),
-        low=math.exp(-high) if math.isfinite(high) else 0.0,
-        high=math.exp(-low) if math.isfinite(low) else math.inf,
-        pairs=len(values),
-        resolvable=statistics.resolvable(error, CERTAINTY),
-    )
-
-
 # -- within a job
 
 
@@ -174,12 +132,12 @@ def _in_job(record: ExperimentRecord) -> Iterator[Result]:
         note, of_stock = "stock against stock: the noise" if arm == "stock" else "", len(by_arm.get("stock", {}))
         if len(own) < of_stock - len(runs):  # left out, or not measurable; each job may have been cut off in a cycle
             note = f"measured in {len(own)} of {of_stock} cycles"
-        yield Result(arm, f"within {jobs}", tier, ratio_of(logs_of(own.values())), _typical(own), note)
+        yield Result(arm, f"within {jobs}", tier, estimate_from_pairs(logs_of(own.values())), _typical(own), note)
     for word in SWEEPS:
         if word in record.arms and (best := _best_of(word, by_arm)) is not None:
             rest = best.held_out
             note = f"best of {best.among}: {best.arm}; chosen by half of its windows, measured by the other"
-            ratio = ratio_of(logs_of(rest.values()))
+            ratio = estimate_from_pairs(logs_of(rest.values()))
             yield Result(word, f"within {jobs}, half of the windows", tier, ratio, _typical(rest), note)
 
 
@@ -215,13 +173,12 @@ def _processes(record: ExperimentRecord) -> Iterator[Result]:
     for run in record.runs_of(PROCESS):
         if (value := run.counted) is not None:
             by_arm.setdefault(run.arm, []).append((value, run.measure))
-    rounds, sign = rounds_of(record.runs), sign_of(record)
     for arm, own in by_arm.items():
         yield Result(
             arm,
             f"{format_count(len(own), 'process', 'processes')} in shuffled rounds",
             " and ".join(dict.fromkeys(measure for _, measure in own)),
-            ratio_of([sign * log for log in round_logs(rounds, arm)]),
+            estimate_from_pairs(process_logs(record, arm)),
             float(np.median([value for value, _ in own])),
             "stock against stock, in processes of their own" if arm == OWN_STOCK else "",
         )
@@ -230,7 +187,7 @@ def _processes(record: ExperimentRecord) -> Iterator[Result]:
 # -- two arms
 
 
-def ratio_between(record: ExperimentRecord, arm: str, other: str) -> Ratio | None:
+def ratio_between(record: ExperimentRecord, arm: str, other: str) -> SpeedupEstimate | None:
     """The speed-up of ``arm`` over ``other``, any two arms of :func:`results_of`; None if nothing pairs them.
 
     Arms of one job are paired by cycle, each beside the stock of its own window; arms in processes of their own by
@@ -240,9 +197,8 @@ def ratio_between(record: ExperimentRecord, arm: str, other: str) -> Ratio | Non
     by_arm = cycles_of(record)
     ours, theirs = (_standing_for(record, name, by_arm) for name in (arm, other))
     if ours and theirs:
-        return ratio_of(list(logs_between(ours, theirs)))
-    sign = sign_of(record)
-    return ratio_of([sign * log for log in round_logs(rounds_of(record.runs), arm, other)])
+        return estimate_from_pairs(list(logs_between(ours, theirs)))
+    return estimate_from_pairs(process_logs(record, arm, other))
 
 
 def _standing_for(record: ExperimentRecord, name: str, by_arm: Mapping[str, Cycles]) -> Cycles | None:

@@ -8,13 +8,11 @@ import time
 
 from lagom.bench.schedule import left
 from lagom.experiment.arm import Kind, Task
-from lagom.experiment.diagnosis import NO_CALLS
+from lagom.experiment.diagnosis import why_no_more
 from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
-from lagom.experiment.trial import LEAST_SECONDS, Say, run_task
-
-#: Nor if the time left is less than this share of what such processes took.
-CLOSE = 0.9
+from lagom.experiment.trial import CLOSE, LEAST_SECONDS, Say, run_task
+from lagom.format import format_count
 
 
 def run_bench(request: Request, say: Say = lambda text: None, store: Store | None = None) -> Store:
@@ -23,29 +21,16 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
     store, clock = store or Store(request), time.monotonic()
     while waiting := left(request, store.record):
         task = waiting[0]
-        if any(run.is_without_nccl for run in store.record.runs):
-            say(f"{NO_CALLS}: there is nothing to compare, and no more processes are started.")
+        time_left = None if request.budget is None else request.budget - (time.monotonic() - clock)
+        if why := why_no_more(store.record.runs) or request.out_of_time(time_left, _needs(task, store), waiting):
+            say(why)
             break
         store.check_room()
-        time_left = None if request.budget is None else request.budget - (time.monotonic() - clock)
-        if time_left is not None and time_left < (needs := _needs(task, store)):
-            say(_out_of_time(request, task, needs, len(waiting)))
-            break
         say(f"{_task_text(task)} (processes left: {len(waiting)})")
         run = run_task(request, task, store, time_left, say)
         store.add(run)
         say(f"  {_result_text(run)}")
     return store
-
-
-def _out_of_time(request: Request, task: Task, needs: float, waiting: int) -> str:
-    """Repeating the command helps only if its time limit is enough for one more process."""
-    what = f"time limit reached, processes left: {waiting}"
-    if request.budget is not None and request.budget < needs:
-        return (
-            f"{what}; the next one ({_task_text(task)}) needs at least {needs:.0f} s: use --budget {needs:.0f} or more."
-        )
-    return f"{what}; run the same command again to continue."
 
 
 def _needs(task: Task, store: Store) -> float:
@@ -59,7 +44,7 @@ def _needs(task: Task, store: Store) -> float:
 
 def _task_text(task: Task) -> str:
     if task.kind is Kind.IN_JOB:
-        return f"comparing the arms within one job, {task.cycles} cycle{'' if task.cycles == 1 else 's'}"
+        return f"comparing the arms within one job, {format_count(task.cycles, 'cycle')}"
     assert task.arm is not None
     if task.kind is Kind.TUNING:
         return f"tuning with {task.arm.name}"

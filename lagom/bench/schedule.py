@@ -49,24 +49,18 @@ def left(request: Request, record: ExperimentRecord) -> list[Task]:
     done = Counter((run.kind, run.arm, run.round) for run in record.runs if not run.failed and not run.is_partial)
     waiting = []
     for task in tasks(request):
-        name = "" if task.arm is None else task.arm.name
-        key = (task.kind.value, name, task.round)
+        key = (task.kind.value, task.arm_name, task.round)
         if failed[key[:2]] >= ATTEMPTS:
             continue
         if task.kind is Kind.IN_JOB:
-            missing = task.cycles - _cycles_done(request, record, task.round)
+            runs = [run for run in record.runs_of(task.kind.value) if run.round == task.round]
+            missing = task.cycles - sum(_cycles_of(run, request) for run in runs)
             waiting += [replace(task, cycles=missing)] if missing > 0 else []
         elif done[key] > 0:
             done[key] -= 1
         else:
             waiting.append(task)
     return waiting
-
-
-def _cycles_done(request: Request, record: ExperimentRecord, number: int) -> int:
-    """Of the comparison within job ``number``, over all the processes that it took."""
-    runs = [run for run in record.runs_of(Kind.IN_JOB.value) if run.round == number]
-    return sum(_cycles_of(run, request) for run in runs)
 
 
 def _cycles_of(run: RunRecord, request: Request) -> int:
@@ -114,7 +108,7 @@ def preview(request: Request) -> Iterator[str]:
         return
     number = sum(task.kind is Kind.PROCESS for task in tasks(request))
     named = ", ".join(arm.name for arm in arms)
-    rounds = f"{request.rounds} round{'' if request.rounds == 1 else 's'}, stock twice in each"
+    rounds = f"{format_count(request.rounds, 'round')}, stock twice in each"
     ends = ENDS[request.measure].format(samples=request.samples)
     yield f"{number} processes of the job for {named} ({rounds}): {ends}."
     for name in (arm.name for arm in arms if arm.tunes and request.measure == "wall"):

@@ -13,15 +13,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lagom.bench.results import ESTIMATOR, OWN_STOCK, TUNING, Ratio, Result
+from lagom.bench.results import OWN_STOCK, TUNING, Result
 from lagom.bench.schedule import LEAST_PAIRS
-from lagom.experiment.log_extract import Search
+from lagom.experiment.estimate import BY_PAIRS, SpeedupEstimate
+from lagom.experiment.log_extract import gain_text
+from lagom.experiment.request import MEASURES
 from lagom.experiment.store import ExperimentRecord
 from lagom.format import UNKNOWN, format_count, format_interval, format_percent, format_speedup, format_time
+from lagom.journal import Outcome
 
 STOCK = ("stock", OWN_STOCK)
-#: What is measured of whole processes. Everything else is measured within one job.
-OF_PROCESSES = ("calls", "wall", "metric")
 #: From this width on the results are a table, else a paragraph an arm.
 WIDE = 78
 
@@ -35,7 +36,7 @@ def show(record: ExperimentRecord, results: Sequence[Result], path: Path, consol
         for line in paragraphs(results):
             _put(console, line)
         console.print()
-    estimator = [f"{ESTIMATOR}."] if results else []
+    estimator = [f"{BY_PAIRS}."] if results else []
     for line in (*estimator, *comparisons(results), *remarks(record, results)):
         _put(console, f"- {line}")
     console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)
@@ -107,11 +108,11 @@ def cells(result: Result) -> tuple[str, ...]:
     if result.ratio is None:
         return (UNKNOWN,) * 5
     ratio = result.ratio
-    seen = format_percent(ratio.resolvable) if ratio.has_interval else UNKNOWN
+    seen = format_percent(ratio.detectable) if ratio.has_interval else UNKNOWN
     return f"{ratio.value:.3f}x", interval(ratio), str(ratio.pairs), seen, typical(result)
 
 
-def interval(ratio: Ratio) -> str:
+def interval(ratio: SpeedupEstimate) -> str:
     """``[1.137, 1.151]``, or that there is none."""
     return format_interval(ratio.low, ratio.high) if ratio.has_interval else "too few pairs"
 
@@ -135,7 +136,7 @@ def remarks(record: ExperimentRecord, results: Sequence[Result]) -> Iterator[str
     yield from dict.fromkeys(_without_figures(record))
     for note in dict.fromkeys(note for run in record.runs for note in run.notes):
         yield note if note.endswith(".") else f"{note}."
-    if any(result.measured_by in OF_PROCESSES for result in results):
+    if any(result.measured_by in MEASURES for result in results):
         yield "Arms in processes of their own include the variation between processes, larger than within one job."
 
 
@@ -150,12 +151,10 @@ def _without_figures(record: ExperimentRecord) -> Iterator[str]:
             yield f"{run.arm or 'the comparison within one job'}: nothing could be measured: {run.reason}."
 
 
-def search_text(search: Search) -> str:
+def search_text(search: Outcome) -> str:
     """What finding it took."""
-    gain = "" if search.speedup is None else f", its own final A/B {search.speedup:.3f}x"
-    if search.speedup is not None and search.low is not None and search.high is not None:
-        gain += f" [{search.low:.3f}, {search.high:.3f}]"
-    cost = f"{search.configs} configs, {search.iterations} iterations, {search.lost:.1f} lost"
+    gain = "" if search.speedup is None else f", its own final A/B {gain_text(search)}"
+    cost = f"{search.configs} configs, {search.iterations} iterations, {search.regret_iterations:.1f} lost"
     return f"search: {search.verdict.replace('_', ' ')}{gain} ({cost})"
 
 
@@ -170,27 +169,34 @@ def as_json(record: ExperimentRecord, results: Sequence[Result]) -> dict[str, An
 
 def _json_of(result: Result) -> dict[str, Any]:
     ratio = result.ratio
+    shown = ratio if ratio is not None and ratio.has_interval else None
     return {
         "arm": result.arm,
         "pairing": result.pairing,
         "measured_by": result.measured_by,
         "speedup": None if ratio is None else ratio.value,
-        "low": None if ratio is None or not ratio.has_interval else ratio.low,
-        "high": None if ratio is None or not ratio.has_interval else ratio.high,
+        "low": None if shown is None else shown.low,
+        "high": None if shown is None else shown.high,
         "pairs": 0 if ratio is None else ratio.pairs,
-        "resolvable": None if ratio is None or not ratio.has_interval else ratio.resolvable,
+        "resolvable": None if shown is None else shown.detectable,
         "iteration": result.typical,
         "note": result.note,
-        "search": None
-        if result.search is None
-        else {name: getattr(result.search, name) for name in result.search.__slots__},
+        "search": None if result.search is None else _search_json(result.search),
+    }
+
+
+def _search_json(search: Outcome) -> dict[str, Any]:
+    return {
+        "verdict": search.verdict,
+        "speedup": search.speedup,
+        "low": search.speedup_low,
+        "high": search.speedup_high,
+        "configs": search.configs,
+        "iterations": search.iterations,
+        "lost": search.regret_iterations,
+        "reason": search.reason,
     }
 
 
 def _by(measure: str) -> str:
-    words = {
-        "calls": "time per NCCL call",
-        "wall": "wall time of the job's command",
-        "metric": "the job's own metric",
-    }
-    return words.get(measure, f"by {measure}" if measure else "")
+    return MEASURES.get(measure, f"by {measure}" if measure else "")

@@ -6,17 +6,27 @@ Not used for a process that failed: its own last lines are the better explanatio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lagom import journal
 from lagom.experiment.arm import Kind, Task, TrialArm
 from lagom.experiment.iteration_time import rules_agreed_at, search_ended_at
 from lagom.experiment.job_regions import JobRegions
 from lagom.experiment.process import Seen
 from lagom.experiment.request import Request
+from lagom.experiment.store import RunRecord
 from lagom.journal.schema import Base
 
 #: A rank that ends at once may not be seen.
 NO_CALLS = "no rank was seen to call NCCL through the plugin (it does not use NCCL, or ended too soon)"
 UNENDED = "its search had not ended when the job did"
+
+
+def why_no_more(runs: Iterable[RunRecord]) -> str:
+    """Why another process would show nothing that these have not; empty if it may."""
+    if any(run.is_without_nccl for run in runs):
+        return f"{NO_CALLS}: there is nothing to compare, and no more processes are started."
+    return ""
 
 
 def diagnose(request: Request, task: Task, seen: Seen, rate: JobRegions | None) -> str:

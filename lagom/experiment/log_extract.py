@@ -4,30 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lagom import journal
 from lagom.controller.arms import ArmWish, SiteWish
+from lagom.experiment.diagnosis import UNENDED
 from lagom.experiment.store import ArmWindow, RunRecord
+from lagom.format import format_interval
 from lagom.journal import RunState
 from lagom.journal.schema import Base, ConfigRecord
 
 PROPOSED = ":proposed"
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """How a tuning run went: its verdict, its own final A/B, and what it cost the job."""
-
-    verdict: str
-    speedup: float | None
-    low: float | None
-    high: float | None
-    configs: int
-    iterations: int
-    lost: float
-    reason: str
 
 
 def fill_record(run: RunRecord, events: Sequence[Base]) -> None:
@@ -74,9 +61,8 @@ def arms_of_search(run: RunRecord) -> Iterator[ArmWish]:
 
     A strategy that has no final say of its own (comm-only tuning) is judged by what it proposed.
     """
-    if run.outcome is None:
+    if (outcome := search_of(run)) is None:
         return
-    outcome = journal.Outcome.model_validate(run.outcome)
     chosen, proposed = outcome.configs_chosen, outcome.proposed
     if _changes(chosen):
         yield ArmWish(name=run.arm, sites=tuple(_wishes(run.sites, chosen)))
@@ -103,28 +89,22 @@ def _wishes(sites: Sequence[dict[str, Any]], configs: Sequence[ConfigRecord]) ->
         )
 
 
-def search_of(run: RunRecord) -> Search | None:
-    """How a tuning run went; None if its search had not ended."""
-    outcome = run.outcome
-    if outcome is None:
-        return None
-    return Search(
-        verdict=outcome["verdict"],
-        speedup=outcome.get("speedup"),
-        low=outcome.get("speedup_low"),
-        high=outcome.get("speedup_high"),
-        configs=outcome.get("configs", 0),
-        iterations=outcome.get("iterations", 0),
-        lost=outcome.get("regret_iterations", 0.0),
-        reason=outcome.get("reason", ""),
-    )
+def search_of(run: RunRecord) -> journal.Outcome | None:
+    """How the search of a process went; None if it had not ended."""
+    return None if run.outcome is None else journal.Outcome.model_validate(run.outcome)
+
+
+def gain_text(search: journal.Outcome) -> str:
+    """``1.050x [1.040, 1.060]``, by the search's own final A/B; empty without one."""
+    if search.speedup is None:
+        return ""
+    return f"{search.speedup:.3f}x {format_interval(search.speedup_low, search.speedup_high)}".strip()
 
 
 def search_note(run: RunRecord) -> str:
     """Why a search left nothing to compare, or what to know beside its gain."""
-    if run.outcome is None:
-        return run.reason or "its search had not ended when the job did"
-    verdict = run.outcome["verdict"]
-    if verdict == "stopped":  # on whatever was confirmed until then
-        return f"its search was stopped: {run.outcome.get('reason', '')}"
-    return "" if verdict == "improved" else f"{verdict.replace('_', ' ')}: the job keeps stock"
+    if (search := search_of(run)) is None:
+        return run.reason or UNENDED
+    if search.verdict == "stopped":  # on whatever was confirmed until then
+        return f"its search was stopped: {search.reason}"
+    return "" if search.verdict == "improved" else f"{search.verdict.replace('_', ' ')}: the job keeps stock"

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from lagom.environment import with_conf_files
 from lagom.experiment.arm import Kind, TrialArm
 from lagom.experiment.fingerprint import env_fingerprint
 from lagom.nodes.enrolment import OF_A_NODE
+
+#: Measures of a whole process. Everything else is measured within one job.
+MEASURES = {
+    "metric": "the job's own metric", "calls": "time per NCCL call", "wall": "wall time of the job's command",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,17 @@ class Request:
         if self.by or self.metric:
             return self.by or "metric"
         return "calls" if all(arm.plugin for arm in self.of(Kind.PROCESS)) else "wall"
+
+    def out_of_time(self, left: float | None, needed: float, waiting: Iterable[object], clock: str = "time") -> str:
+        """A sentence, if so many seconds are ``left`` of the budget and one more process of those ``waiting`` needs
+        more. The same command helps only if the budget is enough for one."""
+        if self.budget is None or left is None or left >= needed:
+            return ""
+        what = f"{clock} limit reached, processes left: {len(list(waiting))}"
+        if self.budget < needed:
+            least = math.ceil(needed)
+            return f"{what}; the next one needs at least {least} s: use --budget {least} or more."
+        return f"{what}; the same command continues."
 
     def key(self) -> dict[str, object]:
         """What must be the same for two runs' samples to belong together. More cycles or rounds only add to them."""

@@ -26,6 +26,8 @@ Say = Callable[[str], None]
 RunProcess = Callable[[ProcessStart], Ended]
 #: No process is started with less time left than this.
 LEAST_SECONDS = 20.0
+#: Nor with less than this share of what such processes took.
+CLOSE = 0.9
 #: Part of a time limit that is kept for the start and end of a job. The limit of a search includes its final A/B.
 START_SECONDS = 30.0
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from lagom.bench.arm_words import HEADROOM_STRATEGY, parse_variables
-from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of, round_logs, rounds_of, sign_of
+from lagom.bench.results import OWN_STOCK, Result, process_logs, results_of
+from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs
 from lagom.experiment.store import ExperimentRecord, read_record
 from lagom.format import format_percent
 from lagom.headroom import NoHeadroom, parse
@@ -67,16 +68,16 @@ def _judge(found: Paired, is_beyond_chance: bool, arms: int, source: str) -> Adv
         if not is_beyond_chance:
             evidence += f"; the best of {arms} arms may look like that by chance: more --rounds would decide"
     elif ratio.has_interval and ratio.low <= 1.0 <= ratio.high:
-        evidence += f"; an effect of {format_percent(ratio.resolvable)} would have shown"
+        evidence += f"; an effect of {format_percent(ratio.detectable)} would have shown"
     return Advice(_what(found.arm), standing, evidence, _environment(found.arm), arms=(found.arm,), speedup=ratio.value)
 
 
-def is_worth_it(ratio: Ratio) -> bool:
+def is_worth_it(ratio: SpeedupEstimate) -> bool:
     """Whether the interval lies above 1 and the gain is worth a setting."""
     return ratio.has_interval and ratio.low > 1.0 and ratio.value >= WORTH
 
 
-def _told(ratio: Ratio, beside: str) -> str:
+def _told(ratio: SpeedupEstimate, beside: str) -> str:
     interval = f" [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.has_interval else ", too few pairs for an interval,"
     return f"{ratio.value:.3f}× {beside}{interval} in {ratio.pairs} pairs"
 
@@ -146,18 +147,17 @@ class Paired:
 
     arm: str
     beside: str
-    ratio: Ratio
+    ratio: SpeedupEstimate
     p: float
 
 
 def compare_paired(record: ExperimentRecord, arm: str, beside: str) -> Paired | None:
     """The arm against another, by rounds that have both; None where there is none.
 
-    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.results.round_logs`).
+    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.results.process_logs`).
     """
-    sign = sign_of(record)
-    logs = [sign * log for log in round_logs(rounds_of(record.runs), arm, beside)]
-    ratio = ratio_of(logs)
+    logs = process_logs(record, arm, beside)
+    ratio = estimate_from_pairs(logs)
     return None if ratio is None else Paired(arm, beside, ratio, _p(logs))
 
 

@@ -5,7 +5,6 @@ was found."""
 
 from __future__ import annotations
 
-from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.tune.course import run_tune
 from lagom.tune.stages import PLAIN, TunePlan, TuneTrial, plan_for
 from lagom.tune.trials import next_trial
@@ -13,11 +12,9 @@ from lagom.tune.tune_result import TuneResult, find_result
 
 __all__ = [
     "PLAIN",
-    "SpeedupEstimate",
     "TunePlan",
     "TuneResult",
     "TuneTrial",
-    "estimate_speedup",
     "find_result",
     "next_trial",
     "plan_for",

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lagom.environment import conf_files, read_conf
 from lagom.experiment.arm import Kind, Task, arm_with
+from lagom.experiment.diagnosis import why_no_more
 from lagom.experiment.iteration_time import SETTLING_SHARE
 from lagom.experiment.job_regions import SPAN_SECONDS
 from lagom.experiment.request import Request
 from lagom.experiment.store import ExperimentRecord, RunRecord, Store, TuneRecord
-from lagom.experiment.trial import run_task
+from lagom.experiment.trial import CLOSE, Say, run_task
 from lagom.format import format_count
 from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
@@ -25,14 +26,11 @@ from lagom.tune.stages import PLAIN, STAGES, Tried, TunePlan, TuneTrial, plan_fo
 from lagom.tune.trials import best_so_far, left, next_trial, rounds
 from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
-Say = Callable[[str], None]
 RunOne = Callable[[Request, Task, Store, float | None, Say], RunRecord]
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
 SETTINGS = ("NCCL_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS")
 #: What a process takes before one was run.
 FIRST_GUESS_SECONDS = 30.0
-#: A process is not started with less of the time left than it takes.
-CLOSE = 0.9
 #: A process is ended as hanging after so many times what others take, and so many seconds at least.
 HANGING, LEAST_LIMIT = 5.0, 60.0
 
@@ -88,18 +86,6 @@ class _Clock:
         """Of ``left``, what a process may take: no limit where the time is simulated."""
         return left if self.simulated is None else None
 
-    def exceeded(self, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
-        """A sentence, if one more process has too little time. The same command helps only if the limit is enough for
-        one."""
-        left, needed = self.left(runs), self.simulated or CLOSE * _seconds(runs)
-        if self.limit is None or left is None or left >= needed:
-            return ""
-        kind = "simulated time" if self.simulated else "time"
-        what = f"{kind} limit reached, processes left: {len(list(waiting))}"
-        if self.limit < needed:
-            return f"{what}; the next one needs at least {needed:.0f} s."
-        return f"{what}; the same command continues."
-
 
 def run_tune(
     request: Request,
@@ -120,25 +106,28 @@ def run_tune(
     runs = store.record.runs
     clock = _Clock(request.budget, simulated_seconds, len(runs), used_seconds)
     compared = None if request.budget is None else request.budget - aim.look_seconds  # whichever call has looked
+    ended: tuple[TuneTrial, StartGroup | None] | None = None  # the process before, and what was best before it
     while True:
         request = _measured(request, runs, say)
         plan = plan_for(groups_of(aim), clock.seconds_each(runs), compared, request.seed, aim.factors)
         aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
         tried = tried_of(runs, request.higher_is_better)
         trial, time_left = next_trial(plan, tried), clock.left(runs)
+        for line in _progress(plan, tried, runs, *ended, is_last=trial is None) if ended else ():
+            say(line)
         if trial is None:
             break
-        if why := _why_not(runs, runs[clock.earlier :]) or clock.exceeded(runs, left(plan, tried)):
+        needed, name = simulated_seconds or CLOSE * _seconds(runs), "simulated time" if simulated_seconds else "time"
+        why = _why_not(runs, runs[clock.earlier :]) or request.out_of_time(time_left, needed, left(plan, tried), name)
+        if why:
             say(why)
             if aim.transport:
                 store.save()  # where no process has been run yet: the next call need not find out again what to try
             break
         store.check_room()
-        best = best_so_far(plan, tried)
+        ended = trial, best_so_far(plan, tried)
         run = _run(request, trial, store, tried, clock.real_seconds(time_left), say, run_one)
         store.add(run)
-        for line in _progress(plan, tried_of(runs, request.higher_is_better), runs, trial, best):
-            say(line)
     result = find_result(plan, tried)
     if result.verdict != "unfinished":
         start = result.group if result.verdict == "improved" else None
@@ -173,8 +162,8 @@ def kept_text(runs: Sequence[RunRecord]) -> str:
 
 def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
     """Why more processes would show nothing, by all so far and by those of this call alone; empty if they may."""
-    if any(run.is_without_nccl for run in runs):
-        return "no rank called NCCL through the plugin: there is nothing to tune, and no more processes are started."
+    if why := why_no_more(runs):
+        return why
     last = [run for run in own if run.group == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
     if len(last) < ATTEMPTS or any(run.counted for run in last):
         return ""
@@ -241,23 +230,25 @@ def _run_limit(request: Request, runs: Sequence[RunRecord]) -> float | None:
 # -- for the one who waits
 
 
-def _rest(plan: TunePlan, tried: Sequence[Tried]) -> str:
-    """What may still come, not what would by the results so far: more of that is left out, and nothing is added."""
-    most = plan.most_processes - sum(one.time is not None for one in tried)
-    return f"at most {most} left" if next_trial(plan, tried) is not None else "the last one"
-
-
 def _progress(
-    plan: TunePlan, tried: Sequence[Tried], runs: Sequence[RunRecord], trial: TuneTrial, before: StartGroup | None
+    plan: TunePlan,
+    tried: Sequence[Tried],
+    runs: Sequence[RunRecord],
+    trial: TuneTrial,
+    before: StartGroup | None,
+    *,
+    is_last: bool,
 ) -> Iterator[str]:
-    """The process that has ended and the time that is left; the best so far, where that is another one than before or
-    is known better."""
+    """The process that has ended, and how many may still come: the plan's, not what would by the results so far, since
+    more of that is left out and nothing is added. The best so far, where that is another one than before or is known
+    better."""
     *earlier, run = runs
     if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
         yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"
     which = f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}"
-    yield f"{which}: {gave} ({_rest(plan, tried)})"
+    most = plan.most_processes - sum(one.time is not None for one in tried)
+    yield f"{which}: {gave} ({'the last one' if is_last else f'at most {most} left'})"
     best = best_so_far(plan, tried)
     if best is not None and (best != before or trial.group == best):
         speedup = deciding_runs(tried, best).speedup

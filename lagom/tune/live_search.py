@@ -5,14 +5,14 @@ that was found. What each of the two contributes is kept apart: a speed-up of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from lagom.config_file import SavedConfig, load_config, saved_in
 from lagom.experiment.arm import Kind, Task, TrialArm
+from lagom.experiment.log_extract import gain_text, search_of
 from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
-from lagom.experiment.trial import run_task
+from lagom.experiment.trial import Say, run_task
 from lagom.start import StartGroup
 from lagom.tune.numbering import numbered
 
@@ -23,7 +23,7 @@ NO_NODES = "on how many nodes the ranks are was not seen, so the job is not tune
 
 
 def search_while_running(
-    request: Request, start: StartGroup | None, store: Store, time_left: float | None, say: Callable[[str], None]
+    request: Request, start: StartGroup | None, store: Store, time_left: float | None, say: Say
 ) -> None:
     """One live search inside ``start`` (None: plain NCCL), if the record has none; nothing where ranks are on several
     nodes, or too little time is left."""
@@ -56,14 +56,12 @@ def found_by(runs: list[RunRecord]) -> RunRecord | None:
 
 def describe_live(run: RunRecord) -> str:
     """What the live search came to, over the same start without it."""
-    outcome = run.outcome
-    if outcome is None:
+    search = search_of(run)
+    if search is None:
         return f"while the job runs: nothing was tuned{f': {run.reason}' if run.reason else ''}"
-    if outcome["verdict"] == "improved" and outcome.get("speedup"):
-        low, high = outcome.get("speedup_low"), outcome.get("speedup_high")
-        interval = f" [{low:.3f}, {high:.3f}]" if low and high else ""
-        return f"while the job runs: {outcome['speedup']:.3f}x{interval} on top of the start"
-    return f"while the job runs: {str(outcome['verdict']).replace('_', ' ')}, {outcome['configs']} configs tried"
+    if search.verdict == "improved" and search.speedup:
+        return f"while the job runs: {gain_text(search)} on top of the start"
+    return f"while the job runs: {search.verdict.replace('_', ' ')}, {search.configs} configs tried"
 
 
 def live_config(run: RunRecord | None, folder: Path) -> SavedConfig | None:

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lagom.experiment.estimate import ESTIMATOR
+from lagom.experiment.estimate import BY_MEANS
+from lagom.experiment.request import MEASURES
 from lagom.experiment.store import ExperimentRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
@@ -33,7 +34,7 @@ def print_result(plan: TunePlan, record: ExperimentRecord, result: TuneResult, c
     console.print(table_of(plan, tried, measured_by(record)))
     live = found_by(record.runs)
     found = () if live is None else (f"{describe_live(live)}.",)
-    for line in (f"{ESTIMATOR}.", *screened_lines(plan, tried), *found):
+    for line in (f"{BY_MEANS}.", *screened_lines(plan, tried), *found):
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -56,8 +57,7 @@ def screened_lines(plan: TunePlan, tried: list[Tried]) -> Iterator[str]:
 
 def measured_by(record: ExperimentRecord) -> str:
     """What an iteration's time was taken from."""
-    words = {"metric": "the job's own metric", "calls": "seconds a NCCL call", "wall": "wall time of the job's command"}
-    return ", ".join(dict.fromkeys(words[run.measure] for run in record.runs if run.measure))
+    return ", ".join(dict.fromkeys(MEASURES[run.measure] for run in record.runs if run.measure))
 
 
 def table_of(plan: TunePlan, tried: list[Tried], measured: str) -> Table:

@@ -58,12 +58,11 @@ def tried_of(runs: Sequence[RunRecord], higher_is_better: bool) -> list[Tried]:
     """The processes of a record as the search sees them; a speed becomes a time. One that the budget cut off before it
     gave a value says nothing about its group."""
     asked = (run for run in runs if run.stage and not (run.ended == "budget" and run.value is None))
-    return [Tried(run.group, run.stage, run.round, _time(run, higher_is_better)) for run in asked]
-
-
-def _time(run: RunRecord, higher_is_better: bool) -> float | None:
-    value = run.counted
-    return None if not value else 1.0 / value if higher_is_better else value
+    values = ((run, run.counted or None) for run in asked)
+    return [
+        Tried(run.group, run.stage, run.round, 1.0 / value if value and higher_is_better else value)
+        for run, value in values
+    ]
 
 
 def find_result(plan: TunePlan, tried: Sequence[Tried]) -> TuneResult:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from lagom import journal
-from lagom.bench.results import OWN_STOCK, Result, ratio_between, ratio_of, results_of
+from lagom.bench.results import OWN_STOCK, Result, ratio_between, results_of
 from lagom.bench.table import as_json, cells, remarks
+from lagom.experiment.estimate import estimate_from_pairs
 from lagom.experiment.log_extract import fill_record
 from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
 from lagom.journal.schema import ConfigRecord, SampleRecord
@@ -47,7 +48,7 @@ def test_a_known_speed_up_comes_out_within_its_interval_and_stock_is_one() -> No
         assert ratio.pairs == 24
         assert ratio.low <= truth <= ratio.high
         assert ratio.value == pytest.approx(truth, rel=0.03)
-        assert 0.003 < ratio.resolvable < 0.05
+        assert 0.003 < ratio.detectable < 0.05
     assert list(found) == ["stock", "static=2", "set=x"]
 
 
@@ -55,7 +56,7 @@ def test_intervals_hold_what_they_promise() -> None:
     draw, missed = random.Random(2), 0
     for _ in range(300):
         logs = [math.log(draw.gauss(1, NOISE) / draw.gauss(1, NOISE)) for _ in range(12)]
-        ratio = ratio_of(logs)
+        ratio = estimate_from_pairs(logs)
         assert ratio is not None
         missed += not ratio.low <= 1.0 <= ratio.high
     assert missed <= 25, "about 15 of 300 at 95 %"
@@ -234,7 +235,8 @@ def outcome(verdict: str, channels: int | None) -> dict[str, object]:
 
 
 def test_a_search_that_left_stock_in_place_is_told() -> None:
-    told = {"verdict": "stock_is_best", "configs": 9, "iterations": 90, "regret_iterations": 1.5, "speedup": 0.99}
+    cost = {"configs": 9, "iterations": 90, "regret_iterations": 1.5, "speedup": 0.99}
+    told = {**outcome("stock_is_best", None), **cost}
     run = RunRecord(kind="tuning", arm="autoccl", outcome=told)
     found = by_name(results_of(record("stock,autoccl", run)))
     assert found["autoccl"].ratio is None

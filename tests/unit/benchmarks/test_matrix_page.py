@@ -17,7 +17,7 @@ from benchmarks.matrix.plots import draw
 from benchmarks.matrix.results_file import written
 from benchmarks.matrix.rows import Row, rows
 from benchmarks.matrix.summary import table
-from lagom.bench.results import Ratio
+from lagom.experiment.estimate import SpeedupEstimate
 
 ROWS = rows()
 
@@ -134,8 +134,8 @@ def test_an_arm_that_is_another_by_its_own_name_is_on_the_page() -> None:
 
 
 def test_what_two_arms_are_to_each_other() -> None:
-    def ratio(low: float, high: float) -> Ratio:
-        return Ratio((low + high) / 2, low, high, 12, 0.01)
+    def ratio(low: float, high: float) -> SpeedupEstimate:
+        return SpeedupEstimate((low + high) / 2, low, high, 0.01, (12, 12))
 
     assert verdicts.ahead(ratio(1.01, 1.1)) == "ahead"
     assert verdicts.ahead(ratio(0.9, 0.99)) == "**behind**"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lagom.tune import estimate_speedup
+from lagom.experiment.estimate import estimate_speedup
 
 CASES = 2000
 

@@ -178,7 +178,7 @@ def test_a_job_without_nccl_is_not_started_again(machine: Machine) -> None:
     _, result = machine.tune()
     assert result.verdict == "unfinished"
     assert sum(not settings_of(task) for _, task in machine.started) == 1
-    assert "no rank called NCCL" in machine.said[-1]
+    assert "no rank was seen to call NCCL" in machine.said[-1]
 
 
 def test_a_job_with_too_few_calls_is_measured_by_wall_time_from_then_on(machine: Machine) -> None:
@@ -202,7 +202,7 @@ def test_a_budget_that_is_less_than_a_process_is_said_to_be(machine: Machine) ->
     """Going on with the same command would change nothing."""
     machine.tune(budget=5)
     assert machine.started == []
-    assert machine.said[-1].endswith("the next one needs at least 27 s.")
+    assert machine.said[-1].endswith("the next one needs at least 27 s: use --budget 27 or more.")
     assert "continues" not in machine.said[-1]
 
 
