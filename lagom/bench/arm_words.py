@@ -32,19 +32,16 @@ class BadArm(LagomError):
 
 def parse_arms(words: list[str]) -> tuple[TrialArm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
-    asked = [_arm(word) for text in words for word in _some(text)]
+    named = [split_words(text) for text in words]
+    if not all(named):
+        raise BadArm("--arms is empty; name what to compare, like stock,static, or leave it out.")
+    asked = [_arm(word) for some in named for word in some]
     arms = {arm.name: arm for arm in (_arm("stock"), *asked)}
     first = next((arm.name for arm in arms.values() if arm.kind is Kind.PROCESS), "")
     if not first or "own:stock" in arms:
         return tuple(arms.values())
     beside = {"own:stock": _arm("own:stock")}
     return tuple(one for name, arm in arms.items() for one in ((*beside.values(), arm) if name == first else (arm,)))
-
-
-def _some(text: str) -> list[str]:
-    if words := split_words(text):
-        return words
-    raise BadArm("--arms is empty; name what to compare, like stock,static, or leave it out.")
 
 
 def split_words(text: str) -> list[str]:
