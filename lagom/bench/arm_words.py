@@ -32,19 +32,13 @@ class BadArm(LagomError):
 
 def parse_arms(words: list[str]) -> tuple[TrialArm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
-    asked = [_arm(word) for text in words for word in _some(text)]
+    asked = [_arm(word) for text in words for word in split_words(text)]
     arms = {arm.name: arm for arm in (_arm("stock"), *asked)}
     first = next((arm.name for arm in arms.values() if arm.kind is Kind.PROCESS), "")
     if not first or "own:stock" in arms:
         return tuple(arms.values())
     beside = {"own:stock": _arm("own:stock")}
     return tuple(one for name, arm in arms.items() for one in ((*beside.values(), arm) if name == first else (arm,)))
-
-
-def _some(text: str) -> list[str]:
-    if words := split_words(text):
-        return words
-    raise BadArm("--arms is empty; name what to compare, like stock,static, or leave it out.")
 
 
 def split_words(text: str) -> list[str]:
@@ -56,6 +50,8 @@ def split_words(text: str) -> list[str]:
             words[-1] += f",{part}"
         else:
             words.append(part)
+    if not words:
+        raise BadArm("--arms is empty; name what to compare, like stock,static, or leave it out.")
     return words
 
 

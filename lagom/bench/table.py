@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lagom.bench.results import OWN_STOCK, TUNING, Result
 from lagom.bench.schedule import LEAST_PAIRS
-from lagom.experiment.estimate import BY_PAIRS, SpeedupEstimate
+from lagom.experiment.estimate import BY_PAIRS
 from lagom.experiment.log_extract import gain_text
 from lagom.experiment.request import MEASURES
 from lagom.experiment.store import ExperimentRecord
@@ -97,7 +97,8 @@ def comparisons(results: Sequence[Result]) -> Iterator[str]:
     """How the arms were compared, and what the median is of: one line for all that have both in common."""
     arms: dict[str, list[str]] = {}
     for result in results:
-        if how := ", ".join(filter(None, (result.pairing, _by(result.measured_by)))):
+        by = MEASURES.get(result.measured_by, f"by {result.measured_by}" if result.measured_by else "")
+        if how := ", ".join(filter(None, (result.pairing, by))):
             arms.setdefault(how, []).append(result.arm)
     for how, names in arms.items():
         yield f"{', '.join(names)}: {how}."
@@ -108,13 +109,10 @@ def cells(result: Result) -> tuple[str, ...]:
     if result.ratio is None:
         return (UNKNOWN,) * 5
     ratio = result.ratio
-    seen = format_percent(ratio.detectable) if ratio.has_interval else UNKNOWN
-    return f"{ratio.value:.3f}x", interval(ratio), str(ratio.pairs), seen, typical(result)
-
-
-def interval(ratio: SpeedupEstimate) -> str:
-    """``[1.137, 1.151]``, or that there is none."""
-    return format_interval(ratio.low, ratio.high) if ratio.has_interval else "too few pairs"
+    interval, seen = "too few pairs", UNKNOWN
+    if ratio.has_interval:
+        interval, seen = format_interval(ratio.low, ratio.high), format_percent(ratio.detectable)
+    return f"{ratio.value:.3f}x", interval, str(ratio.pairs), seen, typical(result)
 
 
 def typical(result: Result) -> str:
@@ -186,17 +184,5 @@ def _json_of(result: Result) -> dict[str, Any]:
 
 
 def _search_json(search: Outcome) -> dict[str, Any]:
-    return {
-        "verdict": search.verdict,
-        "speedup": search.speedup,
-        "low": search.speedup_low,
-        "high": search.speedup_high,
-        "configs": search.configs,
-        "iterations": search.iterations,
-        "lost": search.regret_iterations,
-        "reason": search.reason,
-    }
-
-
-def _by(measure: str) -> str:
-    return MEASURES.get(measure, f"by {measure}" if measure else "")
+    same = search.model_dump(include={"verdict", "speedup", "configs", "iterations", "reason"})
+    return {**same, "low": search.speedup_low, "high": search.speedup_high, "lost": search.regret_iterations}

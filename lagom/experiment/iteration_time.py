@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lagom import journal
 from lagom.experiment.arm import TrialArm
 from lagom.experiment.job_regions import JobRegions
 from lagom.experiment.process import Ended, Seen
+from lagom.experiment.request import Request
 
 #: Of a run that does not tune: the first part, in which caches, clocks and the allocator settle.
 SETTLING_SHARE = 1 / 3
@@ -22,16 +23,10 @@ def steady(samples: Sequence[tuple[float, float]], since: float | None) -> list[
     return [value for _, value in samples[int(len(samples) * SETTLING_SHARE) :]]
 
 
-def is_enough(
-    measure: str,
-    seen: Seen,
-    rate: JobRegions | None,
-    wanted: int,
-    arm: TrialArm,
-    is_lost: Callable[[Sequence[float]], bool] = lambda samples: False,
-) -> bool:
-    """Whether a process has shown ``wanted`` samples that count, or never will, or these are clearly worse than others'
-    (``is_lost``), so that it may be ended. Wall time has no samples."""
+def is_enough(request: Request, seen: Seen, rate: JobRegions | None, arm: TrialArm) -> bool:
+    """Whether a process has shown the samples asked for, or never will, or these are clearly worse than others', so
+    that it may be ended. Wall time has no samples."""
+    measure = request.measure
     if (arm.tunes or arm.pins) and seen.is_passthrough():
         return True
     if measure == "wall":
@@ -39,7 +34,7 @@ def is_enough(
     if measure == "metric" and seen.metric.fault:
         return True
     counted = _counted(_samples(measure, seen, rate), seen, arm)
-    return len(counted) >= wanted or is_lost(counted)
+    return len(counted) >= request.samples or request.is_lost(counted)
 
 
 def value_of(measure: str, ended: Ended, rate: JobRegions | None, arm: TrialArm) -> tuple[float | None, list[float]]:

@@ -140,16 +140,15 @@ class Seen:
 
 @dataclass
 class Ended:
-    """A process that has ended: by ``itself``, by ``us`` or by its ``limit``."""
+    """A process that has ended: by ``itself``, by ``us`` or by its ``limit``. ``command_seconds``: of the command,
+    without its launcher; None: it did not come to its end."""
 
     exit: int
     seconds: float
     began: float
     ended: str
     seen: Seen
-    command_seconds: float | None = (
-        None  # of the command itself, without its launcher; None: it did not come to its end
-    )
+    command_seconds: float | None = None
 
 
 def leave_in_order() -> None:

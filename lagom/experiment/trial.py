@@ -144,7 +144,7 @@ def _until_enough(request: Request, task: Task, start: ProcessStart, regions: Jo
         )
 
     def enough(seen: Seen) -> bool:
-        return is_enough(request.measure, seen, regions, request.samples, arm, request.is_lost)
+        return is_enough(request, seen, regions, arm)
 
     return replace(start, enough=enough, while_it_runs=regions.look if regions else start.while_it_runs)
 

@@ -37,16 +37,13 @@ def search_while_running(
         say(f"{max(0.0, time_left):.0f} s are left, too few to tune the job while it runs; `lagom run` does that.")
         return
     say("one more process tunes the job while it runs, inside this start.")
-    arm = TrialArm("auto", Kind.TUNING, strategy="auto", environ=_settings(start))
+    settings = {} if start is None else dict(start.settings)
+    arm = TrialArm("auto", Kind.TUNING, strategy="auto", environ=settings)
     task = Task(Kind.TUNING, arm, label="while it runs")
     run = run_task(numbered(request, len(store.record.runs) + 1), task, store, time_left, say)
-    run.group, run.settings = "" if start is None else start.name, _settings(start)
+    run.group, run.settings = "" if start is None else start.name, settings
     store.add(run)
     say(describe_live(run))
-
-
-def _settings(start: StartGroup | None) -> dict[str, str]:
-    return {} if start is None else dict(start.settings)
 
 
 def found_by(runs: list[RunRecord]) -> RunRecord | None:

@@ -14,6 +14,7 @@ from lagom.bench.arm_words import parse_arms
 from lagom.experiment.iteration_time import is_enough, steady, value_of
 from lagom.experiment.metric import Metric
 from lagom.experiment.process import Ended, ProcessStart, Seen, _read
+from lagom.experiment.request import Request
 
 ARMS = {arm.name: arm for arm in parse_arms(["own:stock,own:lagom,own:static=2"])}
 STOCK, TUNED, PINNED = ARMS["own:stock"], ARMS["own:lagom"], ARMS["own:static=2"]
@@ -25,6 +26,10 @@ def warming() -> Metric:
     metric = Metric()
     metric.samples += WARMING
     return metric
+
+
+def asked(measure: str, samples: int) -> Request:
+    return Request(("train",), (), Path("results"), samples=samples, by=measure)
 
 
 def ended(seen: Seen, exit_code: int = 0, by: str = "itself") -> Ended:
@@ -68,23 +73,23 @@ def test_what_stands_aside_is_not_waited_for() -> None:
             journal.Passthrough(reason="NCCL is too old", communicator=0),
         ]
     )
-    assert is_enough("metric", aside, None, 5, PINNED)
-    assert is_enough("metric", aside, None, 5, TUNED)
-    assert not is_enough("metric", aside, None, 5, STOCK), "stock runs all the same"
+    assert is_enough(asked("metric", 5), aside, None, PINNED)
+    assert is_enough(asked("metric", 5), aside, None, TUNED)
+    assert not is_enough(asked("metric", 5), aside, None, STOCK), "stock runs all the same"
 
 
 def test_enough_are_samples_that_count_not_samples() -> None:
-    assert not is_enough("metric", Seen(metric=warming()), None, 21, STOCK)
-    assert is_enough("metric", Seen(metric=warming()), None, 20, STOCK)
+    assert not is_enough(asked("metric", 21), Seen(metric=warming()), None, STOCK)
+    assert is_enough(asked("metric", 20), Seen(metric=warming()), None, STOCK)
     searched = Seen(metric=warming(), events=[settled(24.0)])
-    assert is_enough("metric", searched, None, 5, TUNED)
-    assert not is_enough("metric", searched, None, 6, TUNED)
-    assert not is_enough("metric", Seen(metric=warming()), None, 1, TUNED)
+    assert is_enough(asked("metric", 5), searched, None, TUNED)
+    assert not is_enough(asked("metric", 6), searched, None, TUNED)
+    assert not is_enough(asked("metric", 1), Seen(metric=warming()), None, TUNED)
 
 
 def test_wall_time_is_that_of_a_whole_process_that_ended_well_by_itself() -> None:
     assert value_of("wall", ended(Seen()), None, STOCK) == (42.0, [42.0])
-    assert not is_enough("wall", Seen(metric=warming()), None, 1, STOCK)
+    assert not is_enough(asked("wall", 1), Seen(metric=warming()), None, STOCK)
     for bad in (ended(Seen(), 3), ended(Seen(), by="limit"), ended(Seen(), by="budget")):
         assert value_of("wall", bad, None, STOCK) == (None, [])
     assert value_of("wall", ended(Seen(events=[settled(1.0)])), None, TUNED) == (None, []), "the search is in it"
