@@ -24,7 +24,7 @@ from benchmarks.matrix.verdicts import (
 )
 from benchmarks.provenance import described, since
 from benchmarks.template import render
-from lagom.bench.table import OF_PROCESSES
+from lagom.experiment.request import MEASURES
 
 Data = dict[str, Any]
 CELLS = {
@@ -320,6 +320,6 @@ def _environ(row: Data) -> str:
 
 def _arm(one: Data) -> tuple[Any, ...]:
     seen = "–" if one["resolvable"] is None else f"{one['resolvable']:.1%}"
-    in_job = one["measured_by"] not in OF_PROCESSES
+    in_job = one["measured_by"] not in MEASURES
     typical = "–" if one["iteration"] is None else f"{one['iteration'] / (1e6 if in_job else 1):.4g}"
     return one["arm"], speed(one), one["pairs"], seen, typical, f"{one['pairing']}, {one['measured_by']}"

@@ -32,10 +32,7 @@ class BadArm(LagomError):
 
 def parse_arms(words: list[str]) -> tuple[TrialArm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
-    named = [split_words(text) for text in words]
-    if not all(named):
-        raise BadArm("--arms is empty; name what to compare, like stock,static, or leave it out.")
-    asked = [_arm(word) for some in named for word in some]
+    asked = [_arm(word) for text in words for word in split_words(text)]
     arms = {arm.name: arm for arm in (_arm("stock"), *asked)}
     first = next((arm.name for arm in arms.values() if arm.kind is Kind.PROCESS), "")
     if not first or "own:stock" in arms:
@@ -53,6 +50,8 @@ def split_words(text: str) -> list[str]:
             words[-1] += f",{part}"
         else:
             words.append(part)
+    if not words:
+        raise BadArm("--arms is empty; name what to compare, like stock,static, or leave it out.")
     return words
 
 

@@ -53,14 +53,18 @@ def left(request: Request, record: ExperimentRecord) -> list[Task]:
         if failed[key[:2]] >= ATTEMPTS:
             continue
         if task.kind is Kind.IN_JOB:
-            runs = [run for run in record.runs_of(task.kind.value) if run.round == task.round]
-            missing = task.cycles - sum(_cycles_of(run, request) for run in runs)
+            missing = task.cycles - _cycles_done(request, record, task.round)
             waiting += [replace(task, cycles=missing)] if missing > 0 else []
         elif done[key] > 0:
             done[key] -= 1
         else:
             waiting.append(task)
     return waiting
+
+
+def _cycles_done(request: Request, record: ExperimentRecord, number: int) -> int:
+    """Of the comparison within job ``number``, over all the processes that it took."""
+    return sum(_cycles_of(run, request) for run in record.runs_of(Kind.IN_JOB.value) if run.round == number)
 
 
 def _cycles_of(run: RunRecord, request: Request) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,10 +79,9 @@ def report(
     with their measurement, or with the command that would measure them. Of a saved config: what it does, what speaks
     for it, whether it would be replayed on this machine; exit code 1 if not.
     """
-    needs_log = any((html, bench, export, megatron, config))
+    of_a_log = html, bench, export, megatron, config
     if what is not None and is_config(what):
-        if needs_log:
-            raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
+        _refuse_options(f"{what} is a saved config", of_a_log)
         raise typer.Exit(_report_config(what, as_json, everything))
     for file in filter(None, (megatron, config)):
         check_named(file)
@@ -90,8 +90,7 @@ def report(
 
     run = read_run(what)
     if not isinstance(run, Run):
-        if needs_log:
-            raise UsageError(f"{run.folder} holds results of lagom tune; this option needs the log of a job.")
+        _refuse_options(f"{run.folder} holds results of lagom tune", of_a_log)
         show_tuned(run.plan, run.record, run.result, as_json=as_json)
         return
     log, advices = run.log, advice_text.gather_advice(run.state, run.log, bench or ())
@@ -105,6 +104,11 @@ def report(
         typer.echo("\n".join(advice_text.format_exports(advices)) or "# nothing was measured to be worth it")
     else:
         _show(run.report, advices, log.parent, as_json=as_json, everything=everything)
+
+
+def _refuse_options(why: str, given: Iterable[object]) -> None:
+    if any(given):
+        raise UsageError(f"{why}; this option needs the log of a job.")
 
 
 def _report_config(file: Path, as_json: bool, everything: bool) -> int:

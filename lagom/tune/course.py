@@ -85,6 +85,11 @@ class _Clock:
         """Of ``left``, what a process may take: no limit where the time is simulated."""
         return left if self.simulated is None else None
 
+    def exceeded(self, request: Request, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
+        """A sentence, if one more process has too little time."""
+        name = "time" if self.simulated is None else "simulated time"
+        return request.out_of_time(self.left(runs), self.simulated or CLOSE * _seconds(runs), waiting, name)
+
 
 def run_tune(
     request: Request,
@@ -113,13 +118,11 @@ def run_tune(
         aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
         tried = tried_of(runs, request.higher_is_better)
         trial, time_left = next_trial(plan, tried), clock.left(runs)
-        for line in _progress(plan, tried, runs, *ended, is_last=trial is None) if ended else ():
+        for line in _progress(plan, tried, runs, ended, trial):
             say(line)
         if trial is None:
             break
-        needed, name = simulated_seconds or CLOSE * _seconds(runs), "simulated time" if simulated_seconds else "time"
-        why = _why_not(runs, runs[clock.earlier :]) or request.out_of_time(time_left, needed, left(plan, tried), name)
-        if why:
+        if why := _why_not(runs, runs[clock.earlier :]) or clock.exceeded(request, runs, left(plan, tried)):
             say(why)
             if aim.transport:
                 store.save()  # where no process has been run yet: the next call need not find out again what to try
@@ -225,21 +228,25 @@ def _progress(
     plan: TunePlan,
     tried: Sequence[Tried],
     runs: Sequence[RunRecord],
-    trial: TuneTrial,
-    before: StartGroup | None,
-    *,
-    is_last: bool,
+    ended: tuple[TuneTrial, StartGroup | None] | None,
+    coming: TuneTrial | None,
 ) -> Iterator[str]:
-    """The process that has ended, and how many may still come: the plan's, not what would by the results so far, since
-    more of that is left out and nothing is added. The best so far, where that is another one than before or is known
-    better."""
+    """The process that has ended, if any, and the time that is left; the best so far, where that is another one than
+    before or is known better."""
+    if ended is None:
+        return
+    trial, before = ended
     *earlier, run = runs
     if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
         yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"
     which = f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}"
-    most = plan.most_processes - sum(one.time is not None for one in tried)
-    yield f"{which}: {gave} ({'the last one' if is_last else f'at most {most} left'})"
+    most = plan.most_processes - sum(one.time is not None for one in tried)  # by the results so far it may be fewer
+    yield f"{which}: {gave} ({'the last one' if coming is None else f'at most {most} left'})"
+    yield from _best(plan, tried, trial, before)
+
+
+def _best(plan: TunePlan, tried: Sequence[Tried], trial: TuneTrial, before: StartGroup | None) -> Iterator[str]:
     best = best_so_far(plan, tried)
     if best is not None and (best != before or trial.group == best):
         speedup = deciding_runs(tried, best).speedup
