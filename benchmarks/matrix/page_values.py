@@ -24,7 +24,7 @@ from benchmarks.matrix.verdicts import (
 )
 from benchmarks.provenance import described, since
 from benchmarks.template import render
-from lagom.bench.table import MEASURES
+from lagom.experiment.request import MEASURES
 
 Data = dict[str, Any]
 CELLS = {
