@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,15 +79,19 @@ def test_the_config_is_replayed_and_fresh_or_another_variable_searches(
 def test_a_config_that_the_ranks_refuse_is_not_used_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = keep(tmp_path, monkeypatch, ranks=16)
-    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    def is_refused(events: list[Any]) -> bool:
+        return any(getattr(event, "refusal", None) is not None for event in events)
+
+    cache = keep(tmp_path, monkeypatch, ranks=16, job=UNHURRIED_JOB)
+    _, done = launch(tmp_path, job=UNHURRIED_JOB, until=is_refused, LAGOM_CACHE=cache)
     assert "plan: replay config cached by" in plan_of(done)
     assert any(
         "not in force: saved config refused: made for 16 ranks, this job has 2; the job is" in x for x in lines(done)
     )
     refused = "lagom: the cached config is not used at the next start: made for 16 ranks, this job has 2"
     assert refused in lines(done), done.stderr
-    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    (tmp_path / "log").rename(tmp_path / "first")
+    _, done = launch(tmp_path, job=UNHURRIED_JOB, until=journal.RankJoined, LAGOM_CACHE=cache)
     assert lines(done)[0].startswith(TUNES)
 
 
