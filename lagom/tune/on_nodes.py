@@ -71,12 +71,13 @@ def follow(session: Session, request: Request, store: Store, say: Say) -> tuple[
     def run(settings: Mapping[str, str], number: int, limit: float | None, is_over: IsOver) -> Done:
         task = Task(Kind.PROCESS, arm_with(settings), label=f"process {number}")
         asked = replace(numbered(request, number), run_limit=limit, budget=None)
-        found = run_task(asked, task, store, None, say, lambda start: run_process(until_over(start, is_over)))
-        store.add(found)
-        return done_of(found)
+        runs.append(run_task(asked, task, store, None, say, lambda start: run_process(until_over(start, is_over))))
+        return done_of(runs[-1])
 
+    runs: list[RunRecord] = []
     rounds = Rounds(session, run)
     for go, stop, done in rounds.follow():
+        store.add(runs[-1])  # not that of a round which was interrupted: the coordinator does not keep it either
         variables = " ".join(f"{name}={value}" for name, value in go.settings.items()) or "plain NCCL"
         said = f"{done.value:.4g}" if done.value is not None else done.unlike or done.reason or "no value on this node"
         say(f"process {go.number}: {variables}: {said} (ended by node {session.nodes[stop.by]}: {stop.why})")
