@@ -273,11 +273,14 @@ def _write(request: Request, store: Store, result: TuneResult) -> SavedConfig | 
     from lagom.files import write_whole
     from lagom.launch.cached_config import keep_config
     from lagom.tune.live_search import found_by, live_config
+    from lagom.tune.on_nodes import found_of, saved_of
     from lagom.tune.tune_result import conf_text, saved_config
 
     live = live_config(found_by(store.record.runs), request.folder)
     if (saved := saved_config(result, store.record.runs, request.metric, live)) is None:
         return None
+    if request.nnodes > 1:
+        saved = saved_of(found_of(saved, result.text))  # as the other nodes write it
     is_simulated = saved.fingerprint.simulated
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
     try:

@@ -36,7 +36,7 @@ def session_of(request: Request, say: Say) -> Iterator[Session]:
     exchange = open_exchange(request.exchange, SPACE, WAIT_SECONDS)
     say(f"waiting for {request.nnodes} nodes at {exchange.name}.")
     try:
-        with enrol(exchange, request.nnodes, node_name(os.environ), _facts(request)) as session:
+        with enrol(exchange, request.nnodes, node_name(os.environ), facts_of_node(request)) as session:
             names = session.nodes
             say(f"{len(names)} nodes ({', '.join(names)}), coordinator {names[0]}; this one is {session.node}.")
             yield session
@@ -58,7 +58,7 @@ def at_exchange(request: Request, count: int, endpoint: str) -> Request:
     return replace(request, nnodes=count, exchange=endpoint or str(request.folder / EXCHANGE))
 
 
-def _facts(request: Request) -> NodeFacts:
+def facts_of_node(request: Request) -> NodeFacts:
     from lagom.doctor.libraries import find_nccl
     from lagom.doctor.nccl_versions import build_id_of
     from lagom.environment import find_gpu, with_conf_files
@@ -67,8 +67,9 @@ def _facts(request: Request) -> NodeFacts:
     from lagom.nodes.enrolment import facts_of
     from lagom.wire.library import plugin_path
 
+    asked = [request.metric, str(request.higher_is_better), str(request.samples)]  # or values of two kinds are compared
     return facts_of(
-        words_that_stay(request.command), env_fingerprint(with_conf_files(os.environ)),
+        [*words_that_stay(request.command), *asked], env_fingerprint(with_conf_files(os.environ)),
         plugin=build_id_of(plugin_path()), nccl=find_nccl(os.environ), gpu=find_gpu(),
     )  # fmt: skip
 

@@ -37,4 +37,4 @@ class KernelKinds:
         names = self._names()
         for number in np.unique(numbers[~self._is_seen[numbers]]).tolist():
             self._kinds[number] = kind_of(names.get(number, ""))
-        self._is_seen[numbers] = True
+            self._is_seen[number] = number in names or number == 0  # a name may come a moment after its number

@@ -203,9 +203,11 @@ class WindowMeter:
             return Sample(float(end - begin))
         kinds = inside["kind"]
         collectives, compute = inside[kinds == SPAN_COLLECTIVE], inside[kinds == SPAN_COMPUTE]
+        # Copies have no blocks. Kernels that send and receive wait for other ranks, for a whole stage of a pipeline.
+        copies = inside[(kinds == SPAN_P2P) & (inside["blocks"] == 0)]
         return Sample(
             z=float(end - begin),
-            x=busy_ns(inside[(kinds == SPAN_COLLECTIVE) | (kinds == SPAN_P2P)]),
+            x=busy_ns(np.concatenate([collectives, copies])),
             y=busy_ns(compute) if self.tier is Tier.TIMELINE else None,
             x_by_site=_by_site(collectives, records, slot, self._sites),
         )

@@ -114,11 +114,12 @@ def agree(
 
 
 def _in_force(use: CacheUse, start: Start, environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings that the config asks for and the ranks would have: set for them now, or by the user."""
+    """The settings that the ranks would have of the config: set for them now, whatever its file says by now, or by the
+    user."""
     assert use.config is not None
     wanted = load_config(use.config.path).environment
     here = {**with_conf_files(environ), **start.variables}
-    return {name: value for name, value in wanted.items() if here.get(name) == value}
+    return {**start.variables, **{name: value for name, value in wanted.items() if here.get(name) == value}}
 
 
 def _facts(use: CacheUse, settings: Mapping[str, str], environ: Mapping[str, str]) -> NodeFacts:

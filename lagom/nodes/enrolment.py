@@ -175,13 +175,18 @@ class Enrolment:
         for number in range(self._first(), MOST_SESSIONS):
             if (session := self._try(str(number))) is not None:
                 return session
-        raise ExchangeError(f"{self.exchange.name} holds too many sessions; use an empty folder with --out.")
+        raise self._too_many()
+
+    def _too_many(self) -> ExchangeError:
+        return ExchangeError(f"{self.exchange.name} holds too many sessions; use an empty folder with --out.")
 
     def _first(self) -> int:
         """The newest session that somebody has begun: numbers are taken one after the other."""
         low, step = 0, 1
         while self._is_taken(low + step):
             low, step = low + step, 2 * step
+            if low > MOST_SESSIONS:
+                raise self._too_many()
         high = low + step
         while high - low > 1:
             middle = (low + high) // 2

@@ -64,7 +64,7 @@ class Heartbeat:
         self._looks, self._answered = 0, 0
         self._is_over = threading.Event()
         self._stop_key = ""
-        self.stop: Stop | None = None
+        self._stopped: tuple[str, Stop] | None = None  # of which round
         self.end: SessionEnd | None = None
         self.silent: int | None = None
         self.lost = ""  # a sentence: the exchange itself does not answer
@@ -77,7 +77,13 @@ class Heartbeat:
 
     def look_for_stop(self, key: str) -> None:
         """From now on look for the end of this round; empty: of none."""
-        self.stop, self._stop_key = None, key
+        self._stop_key = key
+
+    @property
+    def stop(self) -> Stop | None:
+        """The end of the round that is looked for; None before."""
+        found = self._stopped
+        return found[1] if found is not None and found[0] == self._stop_key else None
 
     def is_alarmed(self) -> bool:
         """Whether nothing more is to be started: the session has ended, or a node or the exchange is gone."""
@@ -112,8 +118,7 @@ class Heartbeat:
         self.end = self.end or self._exchange.get(f"{self._space}/end", SessionEnd)
         if (key := self._stop_key) and self.stop is None:
             found = self._exchange.get(key, Stop)
-            if key == self._stop_key:
-                self.stop = found
+            self._stopped = self._stopped if found is None else (key, found)
 
     def _listen(self) -> None:
         for seat, silence in list(self._watched.items()):

@@ -71,9 +71,11 @@ def test_copies_between_gpus_count_for_x_and_for_no_site() -> None:
     spans = kernel_spans(0, starts)
     copies = spans[spans["kind"] == SPAN_COMPUTE].copy()  # over the second and third collective, and 50 ns longer
     copies["kind"], copies["start_ns"], copies["end_ns"] = SPAN_P2P, starts + 150, starts + 550
+    waiting = copies.copy()  # a receive, which waits for another stage
+    waiting["blocks"], waiting["end_ns"] = 8, starts + 790
     meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.TIMELINE)
     meter.add_calls(0, call_records(labels, np.zeros(len(labels), np.int64)))
-    meter.add_spans(0, np.concatenate([spans, copies]))
+    meter.add_spans(0, np.concatenate([spans, copies, waiting]))
     for incumbent, _candidate in meter.pairs():
         assert (incumbent.x, incumbent.y) == (500, 500)
         assert incumbent.x_by_site == (200, 100)
