@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one ``lagom bench`` was asked to do."""
+"""What one ``lagom bench`` or ``lagom tune`` was asked to do."""
 
 from __future__ import annotations
 

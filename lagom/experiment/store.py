@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from lagom import environment
+from lagom.environment import check_start_settings
 from lagom.errors import LagomError
 from lagom.experiment.fingerprint import fingerprint_differences
 from lagom.experiment.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
@@ -26,18 +26,9 @@ class BadRecord(LagomError):
     """A folder of results that cannot be continued."""
 
 
-def _are_known(settings: dict[str, Any]) -> dict[str, Any]:
-    """A record may have been written by somebody else, and what it names is set for the job."""
-    for name, value in settings.items():
-        if name not in environment.KNOWN:
-            raise ValueError(f"{name} is no start setting of NCCL that lagom knows")
-        if not all(map(environment.fits, [value] if isinstance(value, str) else value)):
-            raise ValueError(f"{name} has a value that no saved config can have")
-    return settings
-
-
-StartSettings = Annotated[dict[str, str], AfterValidator(_are_known)]
-StartFactors = Annotated[dict[str, list[str]], AfterValidator(_are_known)]
+#: A record may have been written by somebody else, and what it names is set for the job.
+StartSettings = Annotated[dict[str, str], AfterValidator(check_start_settings)]
+StartFactors = Annotated[dict[str, list[str]], AfterValidator(check_start_settings)]
 
 
 class ArmWindow(BaseModel):

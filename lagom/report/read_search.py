@@ -89,7 +89,7 @@ def read_search(file: Path) -> StartSearch | None:
     for run in record.runs:
         if run.stage:
             processes[run.group] = (*processes.get(run.group, ()), run.counted)
-    nodes = tuple(getattr(record, "nodes", ()))
+    nodes = tuple(record.nodes)
     return StartSearch(
         file.parent, found.verdict, settings, *gain, found.detectable, processes, nodes, plan, record, found
     )
