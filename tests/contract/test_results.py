@@ -12,6 +12,7 @@ import pytest
 from benchmarks import provenance
 from benchmarks.matrix.page_values import MEAN_OVER_RANKS, SLOWEST_RANK, page, verdict_of
 from benchmarks.matrix.rows import rows
+from benchmarks.paper import folding
 from benchmarks.provenance import RESULTS
 from lagom.bench.results import results_of
 from lagom.experiment.store import ExperimentRecord
@@ -49,6 +50,10 @@ def test_the_index_names_every_result() -> None:
     told = provenance.INDEX.read_text()
     missing = [path.name for path in RESULTS.glob("*.json") if f"[{path.name}]" not in told]
     assert not missing, f"run `python -m benchmarks.provenance`: {missing}"
+
+
+def test_the_page_of_the_folded_pipeline_is_made_from_the_code() -> None:
+    assert folding.PAGE.read_text() == folding.page(), "run `python -m benchmarks.paper.folding`"
 
 
 @pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.name)
