@@ -20,10 +20,12 @@ from tests.tiers import amount
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+GUIDE_JOB = Path(__file__).with_name("strands_guide_job.py")
 PLAIN = ("ddp", "fsdp2", "tensor_parallel", "expert_parallel")
 FRAMEWORKS = {"accelerate_ddp": "accelerate", "lightning_ddp": "lightning", "deepspeed_zero": "deepspeed"}
 JOBS = (*PLAIN, *FRAMEWORKS)
 WAYS = ("without us", "lagom env", "lagom run")
+GUIDE = ROOT / "docs" / "guides" / "overlap.md"
 LONGEST = 40
 OPTIONS = ["--width", "64", "--steps", "3"]
 
@@ -64,6 +66,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch_jobs.Done
         for job in PLAIN
         for way, variables in ways.items()
     ]
+    jobs.append(torch_jobs.Job(GUIDE_JOB.stem, [str(GUIDE_JOB)], f"{folder}/{GUIDE_JOB.stem}", 2, environ))
     with shared("the examples"):
         return torch_jobs.run(jobs, folder, environ, [sys.executable, "-m", "lagom", "run", "--"])
 
@@ -75,6 +78,16 @@ def test_an_example_runs(job: str, way: str, ended: dict[str, torch_jobs.Done]) 
     code, said = ended[f"{job}, {way}"]
     assert code == 0, said[-3000:]
     assert "step 2 loss" in said, said[-3000:]
+
+
+@pytest.mark.skipif(bool(missing("ddp")), reason="torch is not installed")
+def test_the_block_of_the_guide_runs_in_strands(ended: dict[str, torch_jobs.Done]) -> None:
+    code, said = ended[GUIDE_JOB.stem]
+    assert code == 0, said[-3000:]
+    assert "the guide's block is the whole model's" in said, said[-3000:]
+    strands = GUIDE.read_text().partition("\n## Strands")[2]
+    blocks = re.findall(r"^```python\n(.*?)^```", strands, re.MULTILINE | re.DOTALL)
+    assert [block.count("\n") <= 30 for block in blocks] == [True] * 2
 
 
 @pytest.mark.slow
