@@ -166,7 +166,8 @@ def _about(gloo: bool) -> Data:
         hardware = f"{torch.cuda.device_count()} x {name} of one host, {hardware}, driver {driver}"
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     date = datetime.now(timezone.utc).date().isoformat()
-    regime = "gloo on CPU: a rehearsal, no measurement" if gloo else "NVLink"
+    regime = "host memory (NCCL_P2P_DISABLE=1)" if os.environ.get("NCCL_P2P_DISABLE") == "1" else "NVLink"
+    regime = "gloo on CPU: a rehearsal, no measurement" if gloo else regime
     about = {"commit": commit, "date": date, "hardware": hardware, "versions": versions, "regime": regime}
     return {**about, "dtype": "bfloat16", "environment": environment, "rows": []}
 
