@@ -2,7 +2,7 @@
 """`lagom tune` with a launcher on each of two nodes, and the next starts of the job: found from nothing, taken from the
 caches of both nodes, beside the setting that is known by hand and plain NCCL.
 
-    python -m benchmarks.nodes_start fsdp --out FOLDER --search 280s --rounds 6 --seconds 580
+    python -m benchmarks.nodes_start fsdp --out FOLDER --search 420s --rounds 6 --seconds 580
     python -m benchmarks.nodes_start --table FOLDER/nodes_start.json
 
 Two nodes of one machine: each launcher has half of the GPUs, a ``NCCL_HOSTID``, a working folder and a cache of its
@@ -19,7 +19,6 @@ import os
 import random
 import re
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.jobs.arms import about
 from lagom.experiment.estimate import BY_MEANS, estimate_speedup
 from lagom.files import write_whole
 
@@ -40,6 +40,7 @@ METRIC = r'"ms": ([0-9.]+)'
 SETTLING = 3
 #: A launcher that has not ended by then hangs.
 MOST_SECONDS = 90
+REGIME = "2 nodes of one machine, sockets over loopback"
 ONE_CACHE = "one node without a cache"
 ARMS = ("plain", "found", "by hand")
 COMMANDS = {
@@ -109,7 +110,8 @@ class Run:
         self.folder, self.job, self.ends_at = Path(options.out).resolve(), job, ends_at
         self.nodes = Nodes(self.folder, options.gpus)
         self.file = self.folder / "nodes_start.json"
-        begun = {"command": options.command, "job": job, "searches": [], "processes": []}
+        begun = {**about(bool(options.own)), "regime": REGIME, "command": options.command, "job": job}
+        begun |= {"searches": [], "processes": []}
         self.kept: Data = json.loads(self.file.read_text()) if self.file.exists() else begun
 
     def search(self, budget: str, more: Sequence[str]) -> None:
@@ -123,6 +125,11 @@ class Run:
             self.kept["record"] = json.loads(record.read_text())
             self._save()
 
+    @property
+    def has_found(self) -> bool:
+        """Whether a search has ended with a config, on every node."""
+        return any(not any(search["exit"].values()) for search in self.kept["searches"])
+
     def next_start(self, arm: str, number: int) -> None:
         """One process of an arm."""
         lagom = [sys.executable, "-m", "lagom", "run", "--dir", f"log-{arm.split()[0]}-{number}", "--"]
@@ -134,7 +141,10 @@ class Run:
         failed = "" if steps and not any(done["exit"].values()) else done["a"][-2000:] + done["b"][-2000:]
         about = {"arm": arm, "round": number, "steps_ms": steps, "said": our_lines(done), "failed": failed}
         self._keep("processes", {**about, "seconds": done["seconds"], "exit": done["exit"]})
-        print(f"[{self.ends_at - time.monotonic():.0f} s left] {arm} {number}: {_ms(steps)}, {done['seconds']} s", flush=True)
+        print(
+            f"[{self.ends_at - time.monotonic():.0f} s left] {arm} {number}: {_ms(steps)}, {done['seconds']} s",
+            flush=True,
+        )
 
     def rounds(self, count: int, seed: int) -> Iterator[tuple[str, int]]:
         """What is left to do, each round in an order of its own; plain NCCL twice in every other one."""
@@ -162,7 +172,15 @@ def _ms(steps: Sequence[float]) -> str:
 
 
 def table(kept: Data) -> Iterator[str]:
-    """Lines of it."""
+    """Lines of it; of a file with several jobs, one for each."""
+    for name, one in kept.get("jobs", {}).items():
+        yield f"\n{name}\n"
+        yield from table(one)
+    if "processes" in kept:
+        yield from _rows(kept)
+
+
+def _rows(kept: Data) -> Iterator[str]:
     values: dict[str, list[float]] = {}
     for process in kept["processes"]:
         if not process["failed"]:
@@ -184,7 +202,7 @@ def main() -> None:
     parser.add_argument("job", nargs="?", choices=COMMANDS, default="fsdp")
     parser.add_argument("--out", default="nodes-start", help="FOLDER; one that exists is continued")
     parser.add_argument("--gpus", type=int, default=4, help="of the machine, half for each node")
-    parser.add_argument("--search", default="280s", help="budget of lagom tune")
+    parser.add_argument("--search", default="420s", help="budget of lagom tune")
     parser.add_argument("--transport", default="", help="of lagom tune")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
@@ -196,16 +214,21 @@ def main() -> None:
         print("\n".join(table(json.loads(Path(options.table).read_text()))))
         return
     options.command = shlex.join(sys.argv)
-    run = Run(options, shlex.split(options.own) or job_of(options.job, options.gpus // 2), time.monotonic() + options.seconds)
-    if not any(not all(search["exit"].values()) for search in run.kept["searches"]):
+    run = Run(
+        options, shlex.split(options.own) or job_of(options.job, options.gpus // 2), time.monotonic() + options.seconds
+    )
+    if not run.has_found:
         run.search(options.search, ["--transport", options.transport] if options.transport else [])
+    if not run.has_found:
+        sys.exit(
+            f"{run.kept['searches'][-1]['a']}\nnothing was found; the same command with a longer --search continues"
+        )
     for arm, number in run.rounds(options.rounds, options.seed):
         longest = max((process["seconds"] for process in run.kept["processes"]), default=30.0)
         if time.monotonic() + 1.3 * longest > run.ends_at:
             print("no time for more; the same command continues", flush=True)
             break
         run.next_start(arm, number)
-    shutil.copy(run.file, Path(os.environ.get("OUT", run.folder)) / f"nodes_start_{options.job}.json")
     print("\n".join(table(run.kept)))
 
 

@@ -145,15 +145,15 @@ def add_options(parser: argparse.ArgumentParser, out: str) -> None:
 
 def begin(file: Path, gloo: bool) -> str:
     """Make the file of a measurement; or why one that is there cannot be continued."""
-    about = _about(gloo)
+    found = {**about(gloo), "dtype": "bfloat16", "rows": []}
     if not file.exists():
-        write_whole(file, json.dumps(about) + "\n")
-    elif any(read(file)[name] != about[name] for name in ("commit", "hardware", "versions", "regime")):
+        write_whole(file, json.dumps(found) + "\n")
+    elif any(read(file)[name] != found[name] for name in ("commit", "hardware", "versions", "regime")):
         return f"{file} was measured with other code or elsewhere; give another --out"
     return ""
 
 
-def _about(gloo: bool) -> Data:
+def about(gloo: bool) -> Data:
     """What the numbers depend on."""
     commit = os.environ.get("LAGOM_COMMIT") or _printed("git", "rev-parse", "--short=8", "HEAD")
     names = ("NCCL_", "TORCH_", "NVSHMEM_", "OMP_", "LAGOM_", "CUDA_DEVICE_MAX")
@@ -168,8 +168,8 @@ def _about(gloo: bool) -> Data:
     date = datetime.now(timezone.utc).date().isoformat()
     regime = "host memory (NCCL_P2P_DISABLE=1)" if os.environ.get("NCCL_P2P_DISABLE") == "1" else "NVLink"
     regime = "gloo on CPU: a rehearsal, no measurement" if gloo else regime
-    about = {"commit": commit, "date": date, "hardware": hardware, "versions": versions, "regime": regime}
-    return {**about, "dtype": "bfloat16", "environment": environment, "rows": []}
+    found = {"commit": commit, "date": date, "hardware": hardware, "versions": versions, "regime": regime}
+    return {**found, "environment": environment}
 
 
 def _printed(*command: str) -> str:
