@@ -9,13 +9,13 @@ from typing import Any
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
 from lagom.bench.arm_words import parse_arms
-from lagom.bench.results import results_of
+from lagom.bench.results import BenchRecord, results_of
 from lagom.bench.runner import run_bench
 from lagom.bench.schedule import left
 from lagom.bench.table import as_json
 from lagom.experiment.arm import Kind
 from lagom.experiment.request import Request
-from lagom.experiment.store import FILE, ExperimentRecord
+from lagom.experiment.store import FILE
 
 SAMPLES = 40
 PRELOAD = "LD_PRELOAD"
@@ -61,7 +61,7 @@ def _restore(request: Request, earlier: dict[str, Any]) -> None:
     of results holds us to. Any other variable that differs is refused."""
     if "record" not in earlier or (request.folder / FILE).exists():
         return
-    record = ExperimentRecord.model_validate({**earlier["record"], "command": list(request.command)})
+    record = BenchRecord.model_validate({**earlier["record"], "command": list(request.command)})
     if PRELOAD in request.environ:
         record.environ[PRELOAD] = request.environ[PRELOAD]
     request.folder.mkdir(parents=True, exist_ok=True)

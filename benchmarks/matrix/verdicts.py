@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.matrix.rows import Row, rows
-from lagom.bench.results import ratio_between
+from lagom.bench.results import BenchRecord, ratio_between
 from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs
-from lagom.experiment.store import ExperimentRecord
 
 Data = dict[str, Any]
 #: A difference wholly within this is called none.
@@ -74,7 +73,7 @@ def between(entry: Data, arm: str, other: str) -> SpeedupEstimate | None:
     """The speed-up of one arm over another, paired by cycle or by round."""
     if "record" not in entry:
         return None
-    return ratio_between(ExperimentRecord.model_validate(entry["record"]), arm, other)
+    return ratio_between(BenchRecord.model_validate(entry["record"]), arm, other)
 
 
 # -- comparisons of arms

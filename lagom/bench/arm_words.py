@@ -10,7 +10,7 @@ from pathlib import Path
 from lagom.controller.arms import ArmWish
 from lagom.environment import KNOWN
 from lagom.errors import LagomError
-from lagom.experiment.arm import NO_CONTROLLER, Kind, TrialArm, arm_with
+from lagom.experiment.arm import Kind, TrialArm, arm_with
 from lagom.search import STRATEGIES
 
 #: DHelix's and Liger's settings, as their scripts export them.
@@ -104,7 +104,7 @@ def _process(word: str, head: str, value: str) -> TrialArm:
         return TrialArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
         return TrialArm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
-    return replace(arm_with(parse_variables(word)), name=word)
+    return arm_with(word, parse_variables(word))
 
 
 def _own(word: str) -> TrialArm:
@@ -112,7 +112,7 @@ def _own(word: str) -> TrialArm:
     arm, name = _arm(word), f"own:{word}"
     literal = {"dhelix": DHELIX, "liger": LIGER}.get(word)
     if word == "stock" or literal is not None:
-        return TrialArm(name, Kind.PROCESS, environ={**NO_CONTROLLER, **(literal or {})})
+        return arm_with(name, literal or {})
     if arm.kind is Kind.PROCESS:
         return arm
     if arm.kind is Kind.TUNING:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From raw samples to results: pure, from a :class:`~lagom.experiment.store.ExperimentRecord` to one result an arm.
+"""From raw samples to results: pure, from a :class:`BenchRecord` to one result an arm.
 
 Every ratio is of a pair: two neighbouring blocks of one job, or two processes of one round. Fewer than six pairs give
 no 95 % interval; the result then says so.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,16 @@ from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
 from lagom.format import format_count
 from lagom.journal import Outcome
 
+
+class BenchRecord(ExperimentRecord):
+    """The samples of ``lagom bench``, and what it set out to compare. More cycles or rounds only add to them."""
+
+    KEY = ("command", "arms", "metric", "higher_is_better", "communicators")
+    schedule: Literal["bench"] = "bench"
+    arms: list[str]
+    communicators: int = 1
+
+
 IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
 OWN_STOCK = "own:stock"
 
@@ -26,7 +37,7 @@ OWN_STOCK = "own:stock"
 Cycles = Mapping[tuple[int, int], ArmWindow]
 
 
-def cycles_of(record: ExperimentRecord) -> dict[str, dict[tuple[int, int], ArmWindow]]:
+def cycles_of(record: BenchRecord) -> dict[str, dict[tuple[int, int], ArmWindow]]:
     """The windows of each arm, by the cycle they were measured in.
 
     A cycle holds each arm once at most, so one that comes again begins the next. Where a window came back empty, a
@@ -64,7 +75,7 @@ def _rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
     return rounds
 
 
-def process_logs(record: ExperimentRecord, arm: str, other: str = OWN_STOCK) -> list[float]:
+def process_logs(record: BenchRecord, arm: str, other: str = OWN_STOCK) -> list[float]:
     """ln(value of ``arm`` / value of ``other``) of each round that has both, below 0 where ``arm`` is faster; of stock
     itself, of its two processes.
 
@@ -102,7 +113,7 @@ class Result:
     search: Outcome | None = None
 
 
-def results_of(record: ExperimentRecord) -> list[Result]:
+def results_of(record: BenchRecord) -> list[Result]:
     """Stock against stock first, then every arm in the order asked for, with those that came of sweeps and tuning."""
     found = {result.arm: result for result in (*_in_job(record), *_processes(record))}
     for run in record.runs_of(TUNING):
@@ -123,7 +134,7 @@ def _came_of(asked: str, found: Iterable[str]) -> list[str]:
 # -- within a job
 
 
-def _in_job(record: ExperimentRecord) -> Iterator[Result]:
+def _in_job(record: BenchRecord) -> Iterator[Result]:
     runs = [run for run in record.runs_of(IN_JOB) if run.windows]
     by_arm = cycles_of(record)
     tier = ", ".join(dict.fromkeys(run.measured_by for run in runs if run.measured_by))
@@ -168,7 +179,7 @@ def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
 # -- processes
 
 
-def _processes(record: ExperimentRecord) -> Iterator[Result]:
+def _processes(record: BenchRecord) -> Iterator[Result]:
     by_arm: dict[str, list[tuple[float, str]]] = {}
     for run in record.runs_of(PROCESS):
         if (value := run.counted) is not None:
@@ -187,7 +198,7 @@ def _processes(record: ExperimentRecord) -> Iterator[Result]:
 # -- two arms
 
 
-def ratio_between(record: ExperimentRecord, arm: str, other: str) -> SpeedupEstimate | None:
+def ratio_between(record: BenchRecord, arm: str, other: str) -> SpeedupEstimate | None:
     """The speed-up of ``arm`` over ``other``, any two arms of :func:`results_of`; None if nothing pairs them.
 
     Arms of one job are paired by cycle, each beside the stock of its own window; arms in processes of their own by
@@ -201,7 +212,7 @@ def ratio_between(record: ExperimentRecord, arm: str, other: str) -> SpeedupEsti
     return estimate_from_pairs(process_logs(record, arm, other))
 
 
-def _standing_for(record: ExperimentRecord, name: str, by_arm: Mapping[str, Cycles]) -> Cycles | None:
+def _standing_for(record: BenchRecord, name: str, by_arm: Mapping[str, Cycles]) -> Cycles | None:
     """The windows of an arm; of what a sweep chose, or of stock where a search kept it."""
     if name in by_arm:
         return by_arm[name]

@@ -6,7 +6,8 @@ from __future__ import annotations
 import statistics
 import time
 
-from lagom.bench.schedule import left
+from lagom.bench.results import BenchRecord
+from lagom.bench.schedule import left, open_store
 from lagom.experiment.arm import Kind, Task
 from lagom.experiment.diagnosis import why_no_more
 from lagom.experiment.request import Request
@@ -15,10 +16,12 @@ from lagom.experiment.trial import CLOSE, LEAST_SECONDS, Say, run_task
 from lagom.format import format_count
 
 
-def run_bench(request: Request, say: Say = lambda text: None, store: Store | None = None) -> Store:
+def run_bench(
+    request: Request, say: Say = lambda text: None, store: Store[BenchRecord] | None = None
+) -> Store[BenchRecord]:
     """Do what is left of a benchmark; returns its store, with all samples of this and earlier calls. ``store``: that of
     the request, where it was opened already."""
-    store, clock = store or Store(request), time.monotonic()
+    store, clock = store or open_store(request), time.monotonic()
     while waiting := left(request, store.record):
         task = waiting[0]
         time_left = None if request.budget is None else request.budget - (time.monotonic() - clock)
@@ -33,7 +36,7 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
     return store
 
 
-def _needs(task: Task, store: Store) -> float:
+def _needs(task: Task, store: Store[BenchRecord]) -> float:
     """What a process of this kind takes, as far as one was run."""
     like = [run.seconds for run in store.record.runs_of(task.kind.value) if not run.failed and not run.is_partial]
     return max(LEAST_SECONDS, CLOSE * statistics.median(like)) if like else LEAST_SECONDS

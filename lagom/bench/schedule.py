@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lagom.bench.results import SWEEPS
+from lagom.bench.results import SWEEPS, BenchRecord
 from lagom.experiment.arm import Kind, Task
 from lagom.experiment.request import Request
-from lagom.experiment.store import ExperimentRecord, RunRecord
+from lagom.experiment.store import RunRecord, Store, begin_record
 from lagom.format import format_count
 from lagom.search.statistics import fewest_pairs
 
@@ -21,6 +21,12 @@ LEAST_PAIRS = fewest_pairs(0.05 / 2)
 PAIRS_A_CYCLE = 2
 #: After so many failures of one thing it is not tried again.
 ATTEMPTS = 2
+
+
+def open_store(request: Request) -> Store[BenchRecord]:
+    """The samples so far; raises :class:`BadRecord`."""
+    arms = [arm.name for arm in request.arms]
+    return Store(request.folder, begin_record(BenchRecord, request, arms=arms, communicators=request.communicators))
 
 
 def tasks(request: Request) -> Iterator[Task]:
@@ -42,7 +48,7 @@ def _round(request: Request, number: int) -> Iterator[Task]:
     yield from (Task(Kind.PROCESS, arm, number) for arm in arms)
 
 
-def left(request: Request, record: ExperimentRecord) -> list[Task]:
+def left(request: Request, record: BenchRecord) -> list[Task]:
     """What is still wanted of :func:`tasks`. What failed :data:`ATTEMPTS` times is not tried again; what was cut off
     is, however often."""
     failed = Counter((run.kind, run.arm) for run in record.runs if run.failed)
@@ -62,7 +68,7 @@ def left(request: Request, record: ExperimentRecord) -> list[Task]:
     return waiting
 
 
-def _cycles_done(request: Request, record: ExperimentRecord, number: int) -> int:
+def _cycles_done(request: Request, record: BenchRecord, number: int) -> int:
     """Of the comparison within job ``number``, over all the processes that it took."""
     return sum(_cycles_of(run, request) for run in record.runs_of(Kind.IN_JOB.value) if run.round == number)
 

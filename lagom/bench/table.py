@@ -13,12 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lagom.bench.results import OWN_STOCK, TUNING, Result
+from lagom.bench.results import OWN_STOCK, TUNING, BenchRecord, Result
 from lagom.bench.schedule import LEAST_PAIRS
 from lagom.experiment.estimate import BY_PAIRS
 from lagom.experiment.log_extract import gain_text
 from lagom.experiment.request import MEASURES
-from lagom.experiment.store import ExperimentRecord
 from lagom.format import UNKNOWN, format_count, format_interval, format_percent, format_speedup, format_time
 from lagom.journal import Outcome
 
@@ -27,7 +26,7 @@ STOCK = ("stock", OWN_STOCK)
 WIDE = 78
 
 
-def show(record: ExperimentRecord, results: Sequence[Result], path: Path, console: Console) -> None:
+def show(record: BenchRecord, results: Sequence[Result], path: Path, console: Console) -> None:
     """All of it, within the width of the console; only the path may be longer, to be copied whole."""
     _put(console, verdict(results), style="bold")
     if console.width >= WIDE and results:
@@ -124,7 +123,7 @@ def typical(result: Result) -> str:
     return format_time(result.typical * (1e9 if result.measured_by in ("calls", "wall") else 1.0))
 
 
-def remarks(record: ExperimentRecord, results: Sequence[Result]) -> Iterator[str]:
+def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
     """What a reader must know beside the table."""
     for result in results:
         if result.note and result.arm not in STOCK:
@@ -138,7 +137,7 @@ def remarks(record: ExperimentRecord, results: Sequence[Result]) -> Iterator[str
         yield "Arms in processes of their own include the variation between processes, larger than within one job."
 
 
-def _without_figures(record: ExperimentRecord) -> Iterator[str]:
+def _without_figures(record: BenchRecord) -> Iterator[str]:
     """Processes that failed, and why an arm is not in the table. A search has its line there in any case."""
     measured = {(run.kind, run.arm) for run in record.runs if not (run.gave_nothing or run.failed)}
     for run in record.runs:
@@ -156,7 +155,7 @@ def search_text(search: Outcome) -> str:
     return f"search: {search.verdict.replace('_', ' ')}{gain} ({cost})"
 
 
-def as_json(record: ExperimentRecord, results: Sequence[Result]) -> dict[str, Any]:
+def as_json(record: BenchRecord, results: Sequence[Result]) -> dict[str, Any]:
     """The results without the raw samples, for ``--json``."""
     return {
         "command": record.command,

@@ -13,8 +13,7 @@ from lagom.cli.common import console, say
 from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, told_how_to_go_on
 
 if TYPE_CHECKING:
-    from lagom.bench.results import Result
-    from lagom.experiment.store import ExperimentRecord
+    from lagom.bench.results import BenchRecord, Result
 
 DEFAULT_ARMS = "stock,auto,static"
 FOLDER = Path("lagom-bench")
@@ -96,11 +95,10 @@ def bench(
     from lagom.bench.arm_words import parse_arms
     from lagom.bench.results import results_of
     from lagom.bench.runner import run_bench
-    from lagom.bench.schedule import preview
+    from lagom.bench.schedule import open_store, preview
     from lagom.experiment.process import leave_in_order
     from lagom.experiment.request import Request
     from lagom.experiment.results_folder import discard
-    from lagom.experiment.store import Store
 
     check_job(command, metric, _say)
     request = Request(
@@ -122,7 +120,7 @@ def bench(
     ask_for_direction(request, _say)
     if fresh:
         discard(request.folder)
-    store = Store(request)  # a folder that cannot be continued is refused before anything is printed
+    store = open_store(request)  # a folder that cannot be continued is refused before anything is printed
     for sentence in preview(request):
         _say(sentence)
     leave_in_order()
@@ -133,7 +131,7 @@ def bench(
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)
 
 
-def _show(record: ExperimentRecord, results: list[Result], path: Path, *, as_json: bool) -> None:
+def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bool) -> None:
     from lagom.bench import table
 
     if as_json:

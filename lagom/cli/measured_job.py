@@ -16,8 +16,7 @@ from lagom.errors import UsageError
 
 if TYPE_CHECKING:
     from lagom.experiment.request import Request
-    from lagom.experiment.store import ExperimentRecord
-    from lagom.tune import TunePlan, TuneResult
+    from lagom.tune import TunePlan, TuneRecord, TuneResult
 
 
 @contextlib.contextmanager
@@ -83,7 +82,7 @@ def _check_ranks(command: Sequence[str], say: Callable[[str], None], nnodes: int
         say(f"warning: {started.why}; name every variable that is tried, or the ranks run without it.")
 
 
-def show_tuned(plan: TunePlan, record: ExperimentRecord, result: TuneResult, *, as_json: bool) -> None:
+def show_tuned(plan: TunePlan, record: TuneRecord, result: TuneResult, *, as_json: bool) -> None:
     """What a search over start settings came to, on standard output."""
     from lagom.tune.result_table import print_result
     from lagom.tune.tune_result import as_json as to_json

@@ -23,12 +23,13 @@ from lagom.format import format_count
 if TYPE_CHECKING:
     from lagom.config_file import SavedConfig
     from lagom.experiment.request import Request
-    from lagom.experiment.store import Store, TuneRecord
+    from lagom.experiment.store import Store
     from lagom.nodes.enrolment import Session
     from lagom.start import Transport
-    from lagom.tune import TuneResult
+    from lagom.tune import TuneRecord, TuneResult
     from lagom.tune.more_time import MoreTime
     from lagom.tune.on_nodes import Coordinator
+    from lagom.tune.stages import SearchAim
     from lagom.tune.tune_result import PlainNccl
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
@@ -148,17 +149,18 @@ class SearchOptions:
     as_json: bool
 
 
-def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store:
+def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store[TuneRecord]:
     from lagom.experiment.results_folder import discard
-    from lagom.experiment.store import Store
+    from lagom.experiment.store import Store, begin_record
+    from lagom.tune import TuneRecord
 
     claim_folder(request, _say, is_named=is_named)
     if fresh:
         discard(request.folder)
-    return Store(request)
+    return Store(request.folder, begin_record(TuneRecord, request))
 
 
-def _take_part(session: Session, request: Request, store: Store, search: SearchOptions) -> None:
+def _take_part(session: Session, request: Request, store: Store[TuneRecord], search: SearchOptions) -> None:
     """One of several nodes: it searches, or does what the one that searches says."""
     from lagom.tune.on_nodes import Coordinator, follow
 
@@ -178,7 +180,9 @@ def _take_part(session: Session, request: Request, store: Store, search: SearchO
         raise
 
 
-def _tune(request: Request, store: Store, search: SearchOptions, coordinator: Coordinator | None = None) -> None:
+def _tune(
+    request: Request, store: Store[TuneRecord], search: SearchOptions, coordinator: Coordinator | None = None
+) -> None:
     """``coordinator``: of a job on several nodes."""
     from lagom.tune import run_tune
     from lagom.tune.course import kept_text, needs_more_time, plain_nccl, shortest_text
@@ -186,11 +190,11 @@ def _tune(request: Request, store: Store, search: SearchOptions, coordinator: Co
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
     used = 0.0  # of the budget
-    if store.record.tune is None:
+    if store.record.aim is None:
         _warn_of_checkpoints(request, search)
-        store.record.tune = _choose_groups(request, search, plain, coordinator)
-        used = store.record.tune.look_seconds
-    aim = store.record.tune
+        store.record.aim = _choose_groups(request, search, plain, coordinator)
+        used = store.record.aim.look_seconds
+    aim = store.record.aim
     if not aim.groups and not aim.factors:
         _say(
             f"nothing to try: no start setting is known for {aim.transport or 'this job'} that you have not set "
@@ -227,12 +231,12 @@ def _say_what_it_needs(more: MoreTime | None, *, is_demo: bool) -> None:
 
 def _choose_groups(
     request: Request, search: SearchOptions, plain: PlainNccl, coordinator: Coordinator | None
-) -> TuneRecord:
+) -> SearchAim:
     """What a search that begins will try."""
     from lagom.doctor.libraries import find_nccl
-    from lagom.experiment.store import GroupRecord, TuneRecord
     from lagom.start import known_factors, known_groups
     from lagom.tune.course import leave_out_set
+    from lagom.tune.stages import SearchAim
     from lagom.tune.transport import Connected, find_connected
 
     connected, cores = Connected(search.transport), 0 if search.is_demo else len(os.sched_getaffinity(0))
@@ -248,10 +252,9 @@ def _choose_groups(
     groups, remarks = leave_out_set(known_groups(transport, cores, has_windows=connected.has_windows), plain)
     for remark in (*_left_out(transport, cores), *remarks):
         _say(remark)
-    records = [GroupRecord(name=group.name, settings=dict(group.settings)) for group in groups]
     factors = known_factors(transport, groups, plain.settings, find_nccl(os.environ))
-    return TuneRecord(
-        transport=connected.name, groups=records, seed=request.seed,
+    return SearchAim(
+        transport=connected.name, groups=groups, seed=request.seed,
         factors={name: list(values) for name, values in factors.items()}, look_seconds=round(connected.seconds, 2),
     )  # fmt: skip
 
@@ -265,7 +268,7 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _write(request: Request, store: Store, result: TuneResult) -> SavedConfig | None:
+def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> SavedConfig | None:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE; None if there is nothing to write."""
     from lagom.config_file import save_config
     from lagom.environment import conf_file

@@ -38,6 +38,11 @@ class TrialArm:
         return bool(self.strategy)
 
     @property
+    def settings(self) -> dict[str, str]:
+        """The variables that other arms are started without."""
+        return {name: value for name, value in self.environ.items() if name not in NO_CONTROLLER}
+
+    @property
     def pins(self) -> bool:
         """Whether it is stock until its rules are agreed on."""
         return "--set" in self.options
@@ -52,7 +57,7 @@ class Task:
     arm: TrialArm | None = None
     round: int = 0
     cycles: int = 0
-    label: str = ""  # instead of the arm's name
+    stage: str = ""  # why it is run, where the schedule has stages
 
     @property
     def arm_name(self) -> str:
@@ -62,14 +67,10 @@ class Task:
     @property
     def name(self) -> str:
         """For the log folder's name."""
-        words = self.label or self.arm_name
-        arm = "".join(c if c.isalnum() else "-" for c in words.replace(", ", " "))[:40]
+        arm = "".join(c if c.isalnum() else "-" for c in self.arm_name.replace(", ", " "))[:40]
         return "-".join(filter(None, (self.kind.value.replace(" ", "-"), arm, f"{self.round:02d}")))
 
 
-def arm_with(settings: Mapping[str, str]) -> TrialArm:
-    """Plain NCCL in a process of its own, started with these variables; its name is the word that asks for it."""
-    if not settings:
-        return TrialArm("own:stock", Kind.PROCESS, environ=dict(NO_CONTROLLER))
-    words = ",".join(f"{name}={value}" for name, value in settings.items())
-    return TrialArm(f"env={words}", Kind.PROCESS, environ={**NO_CONTROLLER, **settings})
+def arm_with(name: str, settings: Mapping[str, str]) -> TrialArm:
+    """Plain NCCL in a process of its own, started with these variables."""
+    return TrialArm(name, Kind.PROCESS, environ={**NO_CONTROLLER, **settings})

@@ -84,18 +84,7 @@ class Request:
             return f"{what}; the next one needs at least {least} s: use --budget {least} or more."
         return f"{what}; the same command continues."
 
-    def key(self) -> dict[str, object]:
-        """What must be the same for two runs' samples to belong together. More cycles or rounds only add to them."""
-        return {
-            "command": list(self.command),
-            "arms": [arm.name for arm in self.arms],
-            "metric": self.metric,
-            "higher_is_better": self.higher_is_better,
-            "communicators": self.communicators,
-            "environ": self._variables(),
-        }
-
-    def _variables(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Those that make another job of the command. Of several nodes, which may take turns as the one that keeps the
         samples, without what is a node's own."""
         found = env_fingerprint(with_conf_files({**os.environ, **self.environ}))

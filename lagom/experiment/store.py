@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The raw samples of a benchmark, as one JSON file that grows by a run at a time: what was done is not done again."""
+"""The raw samples of an experiment, as one JSON file that grows by a run at a time: what was done is not done again."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lagom.environment import check_start_settings
 from lagom.errors import LagomError
 from lagom.experiment.fingerprint import fingerprint_differences
 from lagom.experiment.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
@@ -19,16 +18,15 @@ from lagom.files import open_own, open_regular, write_whole
 from lagom.version import __version__
 
 FILE = "bench.json"
-FORMAT = 2
+FORMAT = 3
 
 
 class BadRecord(LagomError):
     """A folder of results that cannot be continued."""
 
 
-#: A record may have been written by somebody else, and what it names is set for the job.
-StartSettings = Annotated[dict[str, str], AfterValidator(check_start_settings)]
-StartFactors = Annotated[dict[str, list[str]], AfterValidator(check_start_settings)]
+class OtherSchedule(BadRecord):
+    """A file of results of another command than the one expected."""
 
 
 class ArmWindow(BaseModel):
@@ -43,14 +41,17 @@ class ArmWindow(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """One process of the job. ``kind`` is that of :class:`lagom.experiment.arm.Kind`; ``value`` is the typical
-    iteration by ``measure`` (the unit is the metric's; seconds a call; seconds) and ``samples`` are what it was
-    taken from."""
+    """One process of the job. ``kind`` is that of :class:`lagom.experiment.arm.Kind`; ``arm`` names what was run;
+    ``stage`` says why, where a schedule has stages; ``settings`` are the variables that it was started with and others
+    were not. ``value`` is the typical iteration by ``measure`` (the unit is the metric's; seconds a call; seconds) and
+    ``samples`` are what it was taken from."""
 
     model_config = ConfigDict(extra="ignore")
     kind: str
     arm: str = ""
+    stage: str = ""
     round: int = 0
+    settings: dict[str, str] = Field(default_factory=dict)
     began: float = 0.0
     seconds: float = 0.0
     exit: int = 0
@@ -73,9 +74,6 @@ class RunRecord(BaseModel):
     ranks_seen: int = 0  # those whose start settings were compared
     peer_access: bool | None = None
     simulated: bool = False  # a job of virtual ranks
-    settings: StartSettings = Field(default_factory=dict)  # of a trial of `lagom tune`
-    group: str = ""  # and their name
-    stage: str = ""  # and why it was run
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
     unlike: str = ""  # of its ranks, who had other settings than it was started with
@@ -98,7 +96,7 @@ class RunRecord(BaseModel):
     def is_without_nccl(self) -> bool:
         """Whether plain NCCL, or what is compared with it within one job, ran to its end, or until it had shown all
         that was wanted of it, and nobody called NCCL."""
-        is_stock = self.kind != "process" or self.arm == "own:stock"
+        is_stock = self.kind != "process" or not self.settings
         is_complete = (self.ended == "itself" and self.exit == 0) or (self.ended == "us" and self.value is not None)
         return is_stock and self.called_nccl is False and is_complete
 
@@ -143,47 +141,26 @@ class RunRecord(BaseModel):
         return bool(self.windows) or self.value is not None or self.outcome is not None
 
 
-class GroupRecord(BaseModel):
-    """A group of start settings that ``lagom tune`` tries."""
-
-    name: str
-    settings: StartSettings
-
-
-class TuneRecord(BaseModel):
-    """What ``lagom tune`` set out to do: ``transport`` as NCCL connected the ranks, ``groups`` most promising first,
-    ``factors`` that are screened together, and the rounds of each stage. ``look_seconds``: of the budget, what the
-    process took that is not compared."""
-
-    transport: str
-    groups: list[GroupRecord]
-    factors: StartFactors = Field(default_factory=dict)  # of the design: values of each variable
-    count: int = 0  # of the groups, those that the time is enough for
-    rounds: dict[str, int] = Field(default_factory=dict)
-    seed: int = 0
-    look_seconds: float = 0.0
-
-
-class RecordFormat(BaseModel):
-    """Of a file, what is read before anything else of it."""
+class RecordHead(BaseModel):
+    """Of a file, what is read before anything else of it. ``schedule``: which command chooses its processes."""
 
     model_config = ConfigDict(extra="ignore")
     format: int
+    schedule: str = ""
 
 
-class ExperimentRecord(RecordFormat):
-    """The whole file."""
+class ExperimentRecord(RecordHead):
+    """The whole file. What a schedule set out to do is in a class of its own, which is told by ``schedule``."""
 
+    #: Fields that must be the same for the samples of two calls to belong together.
+    KEY: ClassVar[tuple[str, ...]] = ("command", "metric", "higher_is_better")
     format: int = FORMAT
     lagom: str = __version__
     command: list[str]
-    arms: list[str]
     metric: str = ""
     higher_is_better: bool = False
-    communicators: int = 1
     environ: dict[str, str] = Field(default_factory=dict)  # of what makes another job of the command
     runs: list[RunRecord] = Field(default_factory=list)
-    tune: TuneRecord | None = None  # of `lagom tune` alone
     nodes: list[str] = Field(default_factory=list)  # of a job whose nodes have a launcher each: their names
 
     def runs_of(self, kind: str, arm: str | None = None) -> list[RunRecord]:
@@ -191,21 +168,30 @@ class ExperimentRecord(RecordFormat):
         return [run for run in self.runs if run.kind == kind and arm in (None, run.arm)]
 
 
-class Store:
+Record = TypeVar("Record", bound=ExperimentRecord)
+
+
+def begin_record(kind: type[Record], request: Request, **own: Any) -> Record:
+    """The record of an experiment that begins. ``own``: fields of its schedule."""
+    return kind(
+        command=list(request.command), metric=request.metric, higher_is_better=request.higher_is_better,
+        environ=request.variables(), **own,
+    )  # fmt: skip
+
+
+class Store(Generic[Record]):
     """``bench.json`` in the folder of results."""
 
-    def __init__(self, request: Request) -> None:
-        """Opens or begins it in a folder that :func:`lagom.experiment.results_folder.claim` has made; raises
-        :class:`BadRecord` if the folder holds another benchmark."""
-        self.path = request.folder / FILE
-        self.record = ExperimentRecord.model_validate(request.key())
-        if os.path.lexists(self.path):
-            self.record = self._continued(request)
+    def __init__(self, folder: Path, begun: Record) -> None:
+        """Opens it, or begins it with ``begun``, in a folder that :func:`lagom.experiment.results_folder.claim` has
+        made; raises :class:`BadRecord` if the folder holds another experiment."""
+        self.path = folder / FILE
+        self.record = self._continued(begun) if os.path.lexists(self.path) else begun
 
-    def _continued(self, request: Request) -> ExperimentRecord:
-        found, key = read_record(self.path, must_be_ours=True), request.key()
-        differing = [f"its {name} differs" for name in key if name != "environ" and getattr(found, name) != key[name]]
-        differing += fingerprint_differences(found.environ, self.record.environ)
+    def _continued(self, begun: Record) -> Record:
+        found = read_record(self.path, type(begun), must_be_ours=True)
+        differing = [f"its {name} differs" for name in begun.KEY if getattr(found, name) != getattr(begun, name)]
+        differing += fingerprint_differences(found.environ, begun.environ)
         if differing:
             raise self._another(f"holds another benchmark ({'; '.join(differing)})")
         return found
@@ -215,9 +201,9 @@ class Store:
 
     def add(self, run: RunRecord) -> None:
         """One more run, on disk before anything else happens; raises :class:`BadRecord` if it ran on another NCCL or
-        GPU than those before it. An arm of variables may load another NCCL: that is what it is for."""
-        same = [one for one in self.record.runs if one.nccl and not one.arm.startswith("env=")]
-        if same and run.nccl and not run.arm.startswith("env=") and not same[0].ran_where(run):
+        GPU than those before it. Variables of its own may load another NCCL: that is what they are for."""
+        same = [one for one in self.record.runs if one.nccl and not one.settings]
+        if same and run.nccl and not run.settings and not same[0].ran_where(run):
             raise self._another(f"was measured on {same[0].machine}, and this process ran on {run.machine}")
         self.record.runs.append(run)
         self.save()
@@ -248,20 +234,36 @@ def cannot_be_written(path: Path, error: OSError) -> BadRecord:
     )
 
 
-def read_record(path: Path, *, must_be_ours: bool = False) -> ExperimentRecord:
-    """A file of results; raises :class:`BadRecord`. ``must_be_ours``: what it names is run, so that no link and no
-    other user's file is read."""
+@overload
+def read_record(path: Path) -> ExperimentRecord: ...
+
+
+@overload
+def read_record(path: Path, kind: type[Record], *, must_be_ours: bool = False) -> Record: ...
+
+
+def read_record(
+    path: Path, kind: type[ExperimentRecord] = ExperimentRecord, *, must_be_ours: bool = False
+) -> ExperimentRecord:
+    """A file of results; raises :class:`BadRecord`. ``kind``: the record of one schedule; for another's file
+    :class:`OtherSchedule`. ``must_be_ours``: what it names is run, so that no link and no other user's file is read."""
     try:
         with os.fdopen(open_own(path), "rb") if must_be_ours else open_regular(path) as file:
             if must_be_ours and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
                 raise BadRecord(f"{path} may be written by every user, so it is not continued; measure with --fresh.")
             text = file.read()
-        if (number := RecordFormat.model_validate_json(text).format) != FORMAT:
+        head, wanted = RecordHead.model_validate_json(text), kind.model_fields["schedule"].default
+        if head.format != FORMAT:
             raise BadRecord(
-                f"{path} has format {number} and this lagom reads format {FORMAT}; use the version of lagom that wrote "
-                "it, or measure anew with --fresh."
+                f"{path} has format {head.format} and this lagom reads format {FORMAT}; use the version of lagom that "
+                "wrote it, or measure anew with --fresh."
             )
-        return ExperimentRecord.model_validate_json(text)
+        if wanted not in ("", head.schedule):
+            raise OtherSchedule(
+                f"{path} holds results of `lagom {head.schedule}`, and those of `lagom {wanted}` are needed; name "
+                "another folder, or use --fresh to start over."
+            )
+        return kind.model_validate_json(text)
     except OSError as error:
         raise BadRecord(f"{path} cannot be read ({error.strerror or error}); make it a file you may read.") from error
     except ValidationError as error:

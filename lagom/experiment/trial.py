@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lagom import journal
 from lagom.controller.arms import ArmsFile
@@ -33,7 +34,7 @@ START_SECONDS = 30.0
 
 
 def run_task(
-    request: Request, task: Task, store: Store, time_left: float | None, say: Say, run: RunProcess | None = None
+    request: Request, task: Task, store: Store[Any], time_left: float | None, say: Say, run: RunProcess | None = None
 ) -> RunRecord:
     """One process of the job, and what it showed. ``run``: how, if not here alone."""
     limits = [(time_left, "budget"), (request.run_limit, "limit")]
@@ -53,7 +54,9 @@ def _record(
     run = RunRecord(
         kind=task.kind.value,
         arm=task.arm_name,
+        stage=task.stage,
         round=task.round,
+        settings={} if task.arm is None else task.arm.settings,
         began=ended.began,
         seconds=round(ended.seconds, 2),
         exit=ended.exit,
@@ -110,7 +113,7 @@ def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
     return not has_controller
 
 
-def _start(request: Request, task: Task, store: Store, limit: float | None) -> ProcessStart:
+def _start(request: Request, task: Task, store: Store[Any], limit: float | None) -> ProcessStart:
     """How the process of a task is started."""
     arm, name = task.arm, f"{len(store.record.runs):02d}-{task.name}"
     if task.kind is Kind.IN_JOB:
@@ -149,7 +152,7 @@ def _until_enough(request: Request, task: Task, start: ProcessStart, regions: Jo
     return replace(start, enough=enough, while_it_runs=regions.look if regions else start.while_it_runs)
 
 
-def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
+def _arms_file(request: Request, cycles: int, store: Store[Any], name: str) -> Path:
     """What the controller is to compare: the arms asked for and those that tuning found."""
     arms = [arm.wish for arm in request.of(Kind.IN_JOB) if arm.wish is not None]
     tuned = [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in arms_of_search(run)]

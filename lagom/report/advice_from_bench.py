@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from lagom.bench.arm_words import HEADROOM_STRATEGY, parse_variables
-from lagom.bench.results import OWN_STOCK, Result, process_logs, results_of
+from lagom.bench.results import OWN_STOCK, BenchRecord, Result, process_logs, results_of
 from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs
-from lagom.experiment.store import ExperimentRecord, read_record
+from lagom.experiment.store import read_record
 from lagom.format import format_percent
 from lagom.headroom import NoHeadroom, parse
 from lagom.report.advice import Advice, Standing
@@ -31,10 +31,10 @@ _NAMES = {OWN_STOCK: "stock", OWN_TUNED: "lagom without head-room"}
 
 def advise_from_bench(path: Path) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     """(advices, best first; remarks) of a file of results; raises :class:`BadRecord`."""
-    return advise_from_record(read_record(path), str(path))
+    return advise_from_record(read_record(path, BenchRecord), str(path))
 
 
-def advise_from_record(record: ExperimentRecord, source: str) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
+def advise_from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     """The same of a record in memory."""
     results = results_of(record)
     starts = [arm for arm in record.arms if arm.startswith(("env=", "headroom="))]
@@ -82,7 +82,7 @@ def _told(ratio: SpeedupEstimate, beside: str) -> str:
     return f"{ratio.value:.3f}× {beside}{interval} in {ratio.pairs} pairs"
 
 
-def _without_lagom_beside(record: ExperimentRecord, arm: str, source: str) -> Advice | None:
+def _without_lagom_beside(record: BenchRecord, arm: str, source: str) -> Advice | None:
     """Head-room that ran beside stock only: no measurement of head-room."""
     found = compare_paired(record, arm, OWN_STOCK) if _reference(arm) == OWN_TUNED else None
     if found is None:
@@ -151,7 +151,7 @@ class Paired:
     p: float
 
 
-def compare_paired(record: ExperimentRecord, arm: str, beside: str) -> Paired | None:
+def compare_paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
     """The arm against another, by rounds that have both; None where there is none.
 
     A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.results.process_logs`).

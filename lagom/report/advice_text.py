@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom import environment
+from lagom.bench.results import BenchRecord
 from lagom.errors import UsageError
 from lagom.experiment.store import FILE, read_record
 from lagom.format import format_variables
@@ -89,7 +90,7 @@ def choose_bench_folder(folder: Path, arms: tuple[str, ...]) -> tuple[Path, tupl
         place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         if not (place / FILE).exists():
             break
-        known = tuple(arm for arm in read_record(place / FILE).arms if arm not in ("stock", "own:stock"))
+        known = tuple(arm for arm in read_record(place / FILE, BenchRecord).arms if arm not in ("stock", "own:stock"))
         if set(arms) <= set(known):
             return place, known
     return place, arms

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lagom.experiment.store import ExperimentRecord, read_record
+from lagom.experiment.store import OtherSchedule, read_record
 from lagom.format import format_count, format_speedup, format_variables
-from lagom.tune import TunePlan, TuneResult, find_result
-from lagom.tune.course import plan_of
+from lagom.tune import TunePlan, TuneRecord, TuneResult, find_result
 from lagom.tune.tune_result import Verdict, tried_of
 
 #: Groups of a search in its repr, which has three lines more.
@@ -42,7 +41,7 @@ class StartSearch:
         call; the command). None: it failed, or nothing could be measured.
     nodes : tuple[str, ...]
         The nodes that have run the job, each with a launcher of its own; empty where one launcher started all ranks.
-    plan, record, result : TunePlan, ExperimentRecord, TuneResult
+    plan, record, result : TunePlan, TuneRecord, TuneResult
         What was to be run, the raw samples of every process, and what they say.
     """
 
@@ -56,7 +55,7 @@ class StartSearch:
     processes: Mapping[str, tuple[float | None, ...]]
     nodes: tuple[str, ...]
     plan: TunePlan
-    record: ExperimentRecord
+    record: TuneRecord
     result: TuneResult
 
     def __repr__(self) -> str:
@@ -76,10 +75,13 @@ class StartSearch:
 def read_search(file: Path) -> StartSearch | None:
     """The search of a file of raw samples; None where they are of ``lagom bench``. Raises
     :class:`lagom.errors.LagomError` where it cannot be read, or is none of lagom's."""
-    record = read_record(file)
-    if record.tune is None:
+    try:
+        record = read_record(file, TuneRecord)
+    except OtherSchedule:
         return None
-    plan = plan_of(record.tune)
+    if record.aim is None:  # of a node that followed the one that has searched
+        return None
+    plan = record.aim.plan
     found = find_result(plan, tried_of(record.runs, record.higher_is_better))
     settings = {} if found.group is None else dict(found.group.settings)
     gain: tuple[float | None, float | None, float | None] = (None, None, None)
@@ -88,7 +90,7 @@ def read_search(file: Path) -> StartSearch | None:
     processes: dict[str, tuple[float | None, ...]] = {}
     for run in record.runs:
         if run.stage:
-            processes[run.group] = (*processes.get(run.group, ()), run.counted)
+            processes[run.arm] = (*processes.get(run.arm, ()), run.counted)
     nodes = tuple(record.nodes)
     return StartSearch(
         file.parent, found.verdict, settings, *gain, found.detectable, processes, nodes, plan, record, found

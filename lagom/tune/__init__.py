@@ -6,13 +6,14 @@ was found."""
 from __future__ import annotations
 
 from lagom.tune.course import run_tune
-from lagom.tune.stages import PLAIN, TunePlan, TuneTrial, plan_for
+from lagom.tune.stages import PLAIN, TunePlan, TuneRecord, TuneTrial, plan_for
 from lagom.tune.trials import next_trial
 from lagom.tune.tune_result import TuneResult, find_result
 
 __all__ = [
     "PLAIN",
     "TunePlan",
+    "TuneRecord",
     "TuneResult",
     "TuneTrial",
     "find_result",

@@ -14,7 +14,7 @@ from lagom.experiment.diagnosis import why_no_more
 from lagom.experiment.iteration_time import SETTLING_SHARE
 from lagom.experiment.job_regions import SPAN_SECONDS
 from lagom.experiment.request import Request
-from lagom.experiment.store import ExperimentRecord, RunRecord, Store, TuneRecord
+from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import CLOSE, Say, run_task
 from lagom.format import format_count
 from lagom.start import StartGroup, decided_by
@@ -22,11 +22,11 @@ from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
 from lagom.tune.live_search import search_while_running
 from lagom.tune.more_time import MoreTime, more_time
 from lagom.tune.numbering import numbered
-from lagom.tune.stages import PLAIN, STAGES, Tried, TunePlan, TuneTrial, plan_for
+from lagom.tune.stages import PLAIN, STAGES, SearchAim, Tried, TunePlan, TuneRecord, TuneTrial, plan_for
 from lagom.tune.trials import best_so_far, left, next_trial, rounds
 from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
-RunOne = Callable[[Request, Task, Store, float | None, Say], RunRecord]
+RunOne = Callable[[Request, Task, Store[TuneRecord], float | None, Say], RunRecord]
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
 SETTINGS = ("NCCL_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS")
 #: What a process takes before one was run.
@@ -94,8 +94,8 @@ class _Clock:
 
 def run_tune(
     request: Request,
-    aim: TuneRecord,
-    store: Store,
+    aim: SearchAim,
+    store: Store[TuneRecord],
     say: Say = lambda text: None,
     simulated_seconds: float | None = None,
     used_seconds: float = 0.0,
@@ -114,7 +114,7 @@ def run_tune(
     ended: tuple[TuneTrial, StartGroup | None] | None = None  # the process before, and what was best before it
     while True:
         request = _measured(request, runs, say)
-        plan = plan_for(groups_of(aim), clock.seconds_each(runs), compared, request.seed, aim.factors)
+        plan = plan_for(aim.groups, clock.seconds_each(runs), compared, request.seed, aim.factors)
         aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
         tried = tried_of(runs, request.higher_is_better)
         trial, time_left = next_trial(plan, tried), clock.left(runs)
@@ -139,24 +139,24 @@ def run_tune(
 
 
 def needs_more_time(
-    request: Request, plan: TunePlan, record: ExperimentRecord, result: TuneResult, simulated: float | None = None
+    request: Request, plan: TunePlan, record: TuneRecord, result: TuneResult, simulated: float | None = None
 ) -> MoreTime | None:
     """Of a search that ended without an answer, where more processes may give one. ``simulated``: seconds, as for
     :func:`run_tune`."""
-    runs, aim = record.runs, record.tune
+    runs, aim = record.runs, record.aim
     is_open = result.verdict in ("unfinished", "nothing_resolved") and not _why_not(runs, runs)
     if aim is None or request.budget is None or not is_open:
         return None
     seconds = _Clock(request.budget, simulated, len(runs), 0.0).seconds_each(runs), simulated or _seconds(runs)
     tried = tried_of(runs, request.higher_is_better)
-    return more_time(plan, tried, groups_of(aim), aim.factors, seconds, request.budget, aim.look_seconds)
+    return more_time(plan, tried, aim.groups, aim.factors, seconds, request.budget, aim.look_seconds)
 
 
 def kept_text(runs: Sequence[RunRecord]) -> str:
     """What an earlier call has measured; empty where that is nothing."""
     kept = [run for run in runs if run.stage]
-    groups = {run.group for run in kept if run.stage != "design"}
-    designed = sum(run.stage == "design" and run.group not in groups for run in kept)
+    groups = {run.arm for run in kept if run.stage != "design"}
+    designed = sum(run.stage == "design" and run.arm not in groups for run in kept)
     clauses = [f"{format_count(len(kept) - designed, 'process', 'processes')} of {format_count(len(groups), 'group')}"]
     clauses += [f"{designed} that screen other variables"] if designed else []
     alone = ", plain NCCL among them" if PLAIN.name in groups else ""
@@ -167,7 +167,7 @@ def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
     """Why more processes would show nothing, by all so far and by those of this call alone; empty if they may."""
     if why := why_no_more(runs):
         return why
-    last = [run for run in own if run.group == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
+    last = [run for run in own if run.arm == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
     if len(last) < ATTEMPTS or any(run.counted for run in last):
         return ""
     failed = last[-1].reason or last[-1].last_line
@@ -185,18 +185,6 @@ def _measured(request: Request, runs: Sequence[RunRecord], say: Say) -> Request:
     return replace(request, by="wall")
 
 
-def plan_of(aim: TuneRecord) -> TunePlan:
-    """The plan of a record."""
-    screen, best_two, design, confirm = (aim.rounds.get(stage, 0) for stage in STAGES)
-    factors = tuple((name, tuple(values)) for name, values in aim.factors.items()) if design else ()
-    return TunePlan(tuple(groups_of(aim))[: aim.count], screen, best_two, confirm, aim.seed, design, factors)
-
-
-def groups_of(aim: TuneRecord) -> list[StartGroup]:
-    """The groups that a search tries."""
-    return [StartGroup(group.name, group.settings) for group in aim.groups]
-
-
 def _seconds(runs: Sequence[RunRecord]) -> float:
     """What a process takes."""
     return statistics.median(run.seconds for run in runs) if runs else FIRST_GUESS_SECONDS
@@ -205,7 +193,7 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
 def _run(
     request: Request,
     trial: TuneTrial,
-    store: Store,
+    store: Store[TuneRecord],
     tried: Sequence[Tried],
     time_left: float | None,
     say: Say,
@@ -216,10 +204,9 @@ def _run(
 
     limit = _run_limit(request, store.record.runs)
     request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
-    task = Task(Kind.PROCESS, arm_with(trial.group.settings), trial.round, label=trial.group.name)
-    run = (run_one or run_task)(request, task, store, time_left, say)
-    run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
-    return run
+    arm = arm_with(trial.group.name, trial.group.settings)
+    task = Task(Kind.PROCESS, arm, trial.round, stage=trial.stage)
+    return (run_one or run_task)(request, task, store, time_left, say)
 
 
 def _run_limit(request: Request, runs: Sequence[RunRecord]) -> float | None:

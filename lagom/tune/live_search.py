@@ -15,6 +15,7 @@ from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import Say, run_task
 from lagom.start import StartGroup
 from lagom.tune.numbering import numbered
+from lagom.tune.stages import TuneRecord
 
 #: A live search is not begun with less time than this: it has to learn the iteration first.
 LEAST_SECONDS = 60.0
@@ -23,7 +24,7 @@ NO_NODES = "on how many nodes the ranks are was not seen, so the job is not tune
 
 
 def search_while_running(
-    request: Request, start: StartGroup | None, store: Store, time_left: float | None, say: Say
+    request: Request, start: StartGroup | None, store: Store[TuneRecord], time_left: float | None, say: Say
 ) -> None:
     """One live search inside ``start`` (None: plain NCCL), if the record has none; nothing where ranks are on several
     nodes, or too little time is left."""
@@ -38,10 +39,8 @@ def search_while_running(
         return
     say("one more process tunes the job while it runs, inside this start.")
     settings = {} if start is None else dict(start.settings)
-    arm = TrialArm("auto", Kind.TUNING, strategy="auto", environ=settings)
-    task = Task(Kind.TUNING, arm, label="while it runs")
+    task = Task(Kind.TUNING, TrialArm("while it runs", Kind.TUNING, strategy="auto", environ=settings))
     run = run_task(numbered(request, len(store.record.runs) + 1), task, store, time_left, say)
-    run.group, run.settings = "" if start is None else start.name, settings
     store.add(run)
     say(describe_live(run))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lagom.config_file import Fingerprint, SavedConfig
-from lagom.experiment.arm import NO_CONTROLLER, Kind, Task, arm_with
+from lagom.experiment.arm import Kind, Task, arm_with
 from lagom.experiment.process import Ended, ProcessStart, run_process
 from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
@@ -18,6 +18,7 @@ from lagom.nodes.enrolment import Session
 from lagom.nodes.exchange import MOST_LINE, Done, FoundStart, to_line
 from lagom.nodes.rounds import IsOver, RoundResult, Rounds
 from lagom.tune.numbering import TRIAL, numbered
+from lagom.tune.stages import TuneRecord
 from lagom.version import __version__
 
 MOST_SAMPLES = 2000
@@ -35,11 +36,12 @@ class Coordinator:
         self._ended: Ended | None = None
         self._result: RoundResult | None = None
 
-    def run_task(self, request: Request, task: Task, store: Store, time_left: float | None, say: Say) -> RunRecord:
+    def run_task(
+        self, request: Request, task: Task, store: Store[TuneRecord], time_left: float | None, say: Say
+    ) -> RunRecord:
         """As :func:`lagom.experiment.trial.run_task`. Raises :class:`lagom.nodes.rounds.NodesEnded`."""
         assert task.arm is not None
-        settings = {name: value for name, value in task.arm.environ.items() if name not in NO_CONTROLLER}
-        run = run_task(request, task, store, time_left, say, self.process_with(settings))
+        run = run_task(request, task, store, time_left, say, self.process_with(task.arm.settings))
         assert self._result is not None
         return joined(run, self._result, self.session.node)
 
@@ -64,12 +66,12 @@ class Coordinator:
         self._rounds.finish(verdict, None if saved is None else found_of(saved, text))
 
 
-def follow(session: Session, request: Request, store: Store, say: Say) -> tuple[str, FoundStart | None]:
+def follow(session: Session, request: Request, store: Store[TuneRecord], say: Say) -> tuple[str, FoundStart | None]:
     """Take part until the coordinator has finished; returns the verdict, and what was found. Raises
     :class:`lagom.nodes.rounds.NodesEnded`."""
 
     def run(settings: Mapping[str, str], number: int, limit: float | None, is_over: IsOver) -> Done:
-        task = Task(Kind.PROCESS, arm_with(settings), label=f"process {number}")
+        task = Task(Kind.PROCESS, arm_with(f"process {number}", settings))
         asked = replace(numbered(request, number), run_limit=limit, budget=None)
         runs.append(run_task(asked, task, store, None, say, lambda start: run_process(until_over(start, is_over))))
         return done_of(runs[-1])

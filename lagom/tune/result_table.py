@@ -14,18 +14,17 @@ from rich.text import Text
 
 from lagom.experiment.estimate import BY_MEANS
 from lagom.experiment.request import MEASURES
-from lagom.experiment.store import ExperimentRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import DecidingRuns, deciding_runs
 from lagom.tune.live_search import describe_live, found_by
 from lagom.tune.screening import broken_settings, screened
-from lagom.tune.stages import PLAIN, Tried, TunePlan
+from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneRecord
 from lagom.tune.trials import entrants
 from lagom.tune.tune_result import TuneResult, tried_of
 
 
-def print_result(plan: TunePlan, record: ExperimentRecord, result: TuneResult, console: Console) -> None:
+def print_result(plan: TunePlan, record: TuneRecord, result: TuneResult, console: Console) -> None:
     """The verdict, then the table that it comes from."""
     if any(run.simulated for run in record.runs):
         console.print(SIMULATED, style="yellow", highlight=False, soft_wrap=True)
@@ -55,7 +54,7 @@ def screened_lines(plan: TunePlan, tried: list[Tried]) -> Iterator[str]:
         yield f"  {factor.name}={factor.value}: processes that had it gave no time; it was left out"
 
 
-def measured_by(record: ExperimentRecord) -> str:
+def measured_by(record: TuneRecord) -> str:
     """What an iteration's time was taken from."""
     return ", ".join(dict.fromkeys(MEASURES[run.measure] for run in record.runs if run.measure))
 

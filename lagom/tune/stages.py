@@ -6,14 +6,57 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import AfterValidator, BaseModel, Field
+
+from lagom.environment import check_start_settings
+from lagom.experiment.store import ExperimentRecord
 from lagom.start import StartGroup
 from lagom.tune.design import Row, design_rows
 
 Stage = Literal["screen", "best two", "design", "confirm"]
 STAGES: tuple[Stage, ...] = ("screen", "best two", "design", "confirm")
 PLAIN = StartGroup("plain NCCL")
+
+
+def _checked(group: StartGroup) -> StartGroup:
+    check_start_settings(dict(group.settings))
+    return group
+
+
+#: A record may have been written by somebody else, and what it names is set for the job.
+CheckedGroup = Annotated[StartGroup, AfterValidator(_checked)]
+CheckedFactors = Annotated[dict[str, list[str]], AfterValidator(check_start_settings)]
+
+
+class SearchAim(BaseModel):
+    """What a search set out to do: ``transport`` as NCCL connected the ranks, ``groups`` most promising first,
+    ``factors`` that are screened together, and the rounds of each stage. ``look_seconds``: of the budget, what the
+    process took that is not compared."""
+
+    transport: str
+    groups: list[CheckedGroup]
+    factors: CheckedFactors = Field(default_factory=dict)  # of the design: values of each variable
+    count: int = 0  # of the groups, those that the time is enough for
+    rounds: dict[str, int] = Field(default_factory=dict)
+    seed: int = 0
+    look_seconds: float = 0.0
+
+    @property
+    def plan(self) -> TunePlan:
+        """That of the newest call."""
+        screen, best_two, design, confirm = (self.rounds.get(stage, 0) for stage in STAGES)
+        factors = tuple((name, tuple(values)) for name, values in self.factors.items()) if design else ()
+        return TunePlan(tuple(self.groups[: self.count]), screen, best_two, confirm, self.seed, design, factors)
+
+
+class TuneRecord(ExperimentRecord):
+    """The samples of ``lagom tune``. ``aim``: None until it is known how the ranks are connected, and on a node that
+    follows another one."""
+
+    schedule: Literal["tune"] = "tune"
+    aim: SearchAim | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from typing import Any, Literal
 from lagom.config_file import Fingerprint, SavedConfig
 from lagom.environment import read_conf
 from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
-from lagom.experiment.store import ExperimentRecord, RunRecord
+from lagom.experiment.store import RunRecord
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import times_of
 from lagom.tune.live_search import found_by
 from lagom.tune.screening import broken_settings, screened
-from lagom.tune.stages import PLAIN, Tried, TunePlan
+from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneRecord
 from lagom.tune.trials import best_so_far, entrants, next_trial
 from lagom.version import __version__
 
@@ -60,7 +60,7 @@ def tried_of(runs: Sequence[RunRecord], higher_is_better: bool) -> list[Tried]:
     asked = (run for run in runs if run.stage and not (run.ended == "budget" and run.value is None))
     values = ((run, run.counted or None) for run in asked)
     return [
-        Tried(run.group, run.stage, run.round, 1.0 / value if value and higher_is_better else value)
+        Tried(run.arm, run.stage, run.round, 1.0 / value if value and higher_is_better else value)
         for run, value in values
     ]
 
@@ -152,7 +152,7 @@ def conf_text(settings: Mapping[str, str], hidden: Path, *, is_simulated: bool =
     return "\n".join([f"# {head}", *lines]) + "\n"
 
 
-def as_json(plan: TunePlan, record: ExperimentRecord, result: TuneResult) -> dict[str, Any]:
+def as_json(plan: TunePlan, record: TuneRecord, result: TuneResult) -> dict[str, Any]:
     """The result as plain values; times as the metric gives them, or seconds. ``effects``: ln of the time with these
     settings over that without, beyond what each does alone."""
     tried = tried_of(record.runs, record.higher_is_better)
@@ -171,7 +171,7 @@ def as_json(plan: TunePlan, record: ExperimentRecord, result: TuneResult) -> dic
         "while_running": None if (live := found_by(record.runs)) is None else live.outcome,
         "planned": plan.most_processes,
         "processes": [
-            {"group": run.group, "stage": run.stage, "round": run.round, "value": run.counted, "seconds": run.seconds,
+            {"group": run.arm, "stage": run.stage, "round": run.round, "value": run.counted, "seconds": run.seconds,
              "why": run.reason}
             for run in record.runs if run.stage
         ],

@@ -14,8 +14,7 @@ from benchmarks.matrix.page_values import MEAN_OVER_RANKS, SLOWEST_RANK, page, v
 from benchmarks.matrix.rows import rows
 from benchmarks.paper import folding
 from benchmarks.provenance import RESULTS
-from lagom.bench.results import results_of
-from lagom.experiment.store import ExperimentRecord
+from lagom.bench.results import BenchRecord, results_of
 
 #: What git alone tells, and so what differs from clone to clone and from commit to commit.
 FROM_GIT = re.compile(r"^ *(- commit .*|Changed since: .*|What has changed since .*|Nothing that could move .*)$")
@@ -63,7 +62,7 @@ def test_every_published_ratio_is_that_of_its_raw_samples(path: Path) -> None:
     for entry in data["rows"].values():
         if "record" not in entry:
             continue
-        anew = {one.arm: one.ratio for one in results_of(ExperimentRecord.model_validate(entry["record"]))}
+        anew = {one.arm: one.ratio for one in results_of(BenchRecord.model_validate(entry["record"]))}
         for one in entry["results"]:
             if one["speedup"] is None or anew.get(one["arm"]) is None:
                 continue

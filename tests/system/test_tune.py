@@ -162,7 +162,7 @@ def test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_an
     runs = runs_in(tmp_path)
     assert runs[: len(before)] == before, "none is lost, none is run again"
     compared = [run for run in runs if run.kind == "process"]  # the ranks are on one node: one more may be tuned live
-    assert sorted(run.group for run in compared) == sorted([*(group.name for group in GROUPS), *["plain NCCL"] * 2])
+    assert sorted(run.arm for run in compared) == sorted([*(group.name for group in GROUPS), *["plain NCCL"] * 2])
     assert all(run.counted for run in compared)
     folders = sorted((tmp_path / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
     assert [folder.name for folder in folders] == [str(number) for number in range(1, len(runs) + 1)]
@@ -204,7 +204,7 @@ def search_one_group(
     done = tune(place, *options, job=job, code=1, **variables, **GROUPS_ALONE)
     assert "NCCL_MIN_NCHANNELS is set by you, and stays" in done.stderr
     runs = [run for run in runs_in(place) if run.kind == "process"]  # the ranks are on one node: one more is tuned live
-    assert {run.group for run in runs} == {"plain NCCL", "4x4 sockets"}
+    assert {run.arm for run in runs} == {"plain NCCL", "4x4 sockets"}
     return done.stderr, runs
 
 

@@ -109,7 +109,7 @@ def test_an_interruption_on_one_node_ends_both_and_both_have_run_the_same(tmp_pa
 def same_on_both(place: Path, first: str, other: str) -> list[RunRecord]:
     """The coordinator's processes; the other node has started the same ones, with the same variables."""
     ours, theirs = (list(started_on(place, node, first)) for node in (first, other))
-    assert [run.arm for run in ours] == [run.arm for run in theirs]
+    assert [run.settings for run in ours] == [run.settings for run in theirs]
     assert ours
     return ours
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from lagom import journal
-from lagom.bench.results import OWN_STOCK, Result, ratio_between, results_of
+from lagom.bench.results import OWN_STOCK, BenchRecord, Result, ratio_between, results_of
 from lagom.bench.table import as_json, cells, remarks
 from lagom.experiment.estimate import estimate_from_pairs
 from lagom.experiment.log_extract import fill_record
-from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
+from lagom.experiment.store import ArmWindow, RunRecord
 from lagom.journal.schema import ConfigRecord, SampleRecord
 
 NOISE = 0.02
@@ -30,8 +30,8 @@ def windows(arm: str, speedup: float, count: int, draw: random.Random) -> list[A
     return found
 
 
-def record(arms: str, *runs: RunRecord, **fields: object) -> ExperimentRecord:
-    return ExperimentRecord.model_validate({"command": ["train"], "arms": arms.split(","), "runs": runs, **fields})
+def record(arms: str, *runs: RunRecord, **fields: object) -> BenchRecord:
+    return BenchRecord.model_validate({"command": ["train"], "arms": arms.split(","), "runs": runs, **fields})
 
 
 def by_name(results: list[Result]) -> dict[str, Result]:

@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 
 from lagom.bench.arm_words import parse_arms
-from lagom.bench.schedule import ATTEMPTS, left, preview, tasks
+from lagom.bench.results import BenchRecord
+from lagom.bench.schedule import ATTEMPTS, left, open_store, preview, tasks
 from lagom.experiment.arm import Kind
 from lagom.experiment.request import Request
 from lagom.experiment.results_folder import discard
-from lagom.experiment.store import ArmWindow, BadRecord, ExperimentRecord, RunRecord, Store
+from lagom.experiment.store import ArmWindow, BadRecord, RunRecord
 
 
 def request(*words: str, **numbers: int) -> Request:
     return Request(("train",), parse_arms(list(words)), Path("nowhere"), **numbers)  # type: ignore[arg-type]
 
 
-def record(asked: Request, *runs: RunRecord) -> ExperimentRecord:
-    return ExperimentRecord.model_validate({**asked.key(), "runs": runs})
+def record(asked: Request, *runs: RunRecord) -> BenchRecord:
+    return open_store(asked).record.model_copy(update={"runs": list(runs)})
 
 
 def test_tuning_comes_before_the_comparison_that_needs_it_and_processes_last() -> None:
@@ -97,47 +98,46 @@ def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch:
     for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):
         monkeypatch.delenv(name, raising=False)
     asked = Request(("train",), parse_arms(["static=2"]), tmp_path)
-    Store(asked).add(comparison(8, "us", cycles=8))
+    open_store(asked).add(comparison(8, "us", cycles=8))
     for name in ("LAGOM_SHM_DIR", "LAGOM_JOB_ID", "NCCL_DEBUG_FILE", "EDITOR"):
         monkeypatch.setenv(name, "elsewhere")
-    assert Store(asked).record.runs, "no other job for that"
+    assert open_store(asked).record.runs, "no other job for that"
     for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):
         monkeypatch.setenv(name, "1")
         with pytest.raises(BadRecord, match=f"{name} was not set and is 1") as refused:
-            Store(asked)
+            open_store(asked)
         monkeypatch.delenv(name)
         assert "--out" in str(refused.value)
         assert "--fresh" in str(refused.value)
     with pytest.raises(BadRecord, match="LAGOM_NT was not set and is 1"):
-        Store(Request(("train",), asked.arms, tmp_path, environ={"LAGOM_NT": "1"}))
+        open_store(Request(("train",), asked.arms, tmp_path, environ={"LAGOM_NT": "1"}))
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_record_of_another_format_is_refused_by_its_number(tmp_path: Path, number: int) -> None:
     """Even if the rest of it could not be read."""
     (tmp_path / "bench.json").write_text(f'{{"format": {number}}}')
-    with pytest.raises(BadRecord, match=rf"json has format {number} and this lagom reads format 2; use the version of"):
-        Store(Request(("train",), parse_arms(["off"]), tmp_path))
+    with pytest.raises(BadRecord, match=rf"json has format {number} and this lagom reads format 3; use the version of"):
+        open_store(Request(("train",), parse_arms(["off"]), tmp_path))
 
 
 def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:
-    store = Store(Request(("train",), parse_arms(["static=2,env=LD_PRELOAD=libnccl.so"]), tmp_path))
+    arm = "env=LD_PRELOAD=libnccl.so"
+    store = open_store(Request(("train",), parse_arms([f"static=2,{arm}"]), tmp_path))
     store.add(comparison(8, "us", nccl="2.28.9", gpu="H200"))
     store.add(RunRecord(kind="process", arm="off"))
     store.add(RunRecord(kind="process", arm="own:stock", nccl="2.28.9"))
-    store.add(RunRecord(kind="process", arm="env=LD_PRELOAD=libnccl.so", nccl="2.30.1", gpu="H200"))
+    store.add(RunRecord(kind="process", arm=arm, settings={"LD_PRELOAD": "libnccl.so"}, nccl="2.30.1", gpu="H200"))
     for other in ({"nccl": "2.28.9", "gpu": "A40"}, {"nccl": "2.27.3", "gpu": "H200"}):
         with pytest.raises(BadRecord, match=r"was measured on NCCL 2\.28\.9, H200"):
             store.add(comparison(8, "us", **other))
-    assert (
-        len(Store(Request(("train",), parse_arms(["static=2,env=LD_PRELOAD=libnccl.so"]), tmp_path)).record.runs) == 4
-    )
+    assert len(open_store(Request(("train",), parse_arms([f"static=2,{arm}"]), tmp_path)).record.runs) == 4
 
 
 def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(Request(("train",), parse_arms(["off"]), tmp_path))
+    store = open_store(Request(("train",), parse_arms(["off"]), tmp_path))
     store.check_room()
     assert list(tmp_path.iterdir()) == []
     store.add(RunRecord(kind="process", arm="off", value=1.0))
@@ -158,7 +158,7 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
 def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "bench.json").write_bytes(damage)
     with pytest.raises(BadRecord, match=r"bench.json is not a benchmark .* --fresh\.$"):
-        Store(Request(("train",), parse_arms(["off"]), tmp_path))
+        open_store(Request(("train",), parse_arms(["off"]), tmp_path))
     assert (tmp_path / "bench.json").read_bytes() == damage
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lagom.bench.results import results_of
+from lagom.bench.results import BenchRecord, results_of
 from lagom.bench.table import show, verdict
-from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
+from lagom.experiment.store import ArmWindow, RunRecord
 
 RULE = "set=allgather:>=64M:nc=4,chunk=512K"
 
 
-def benchmark(speedups: dict[str, float], *, pairs: int = 24) -> ExperimentRecord:
+def benchmark(speedups: dict[str, float], *, pairs: int = 24) -> BenchRecord:
     draw = random.Random(1)
     windows = [
         ArmWindow(arm=arm, z=[(1e8 * draw.gauss(1, 0.01), 1e8 / speedup * draw.gauss(1, 0.01))])
@@ -25,10 +25,10 @@ def benchmark(speedups: dict[str, float], *, pairs: int = 24) -> ExperimentRecor
         for arm, speedup in {"stock": 1.0, **speedups}.items()
     ]
     run = RunRecord(kind="in job", windows=windows, measured_by="call intervals")
-    return ExperimentRecord.model_validate({"command": ["train"], "arms": ["stock", *speedups], "runs": [run]})
+    return BenchRecord.model_validate({"command": ["train"], "arms": ["stock", *speedups], "runs": [run]})
 
 
-def printed(record: ExperimentRecord, width: int) -> list[str]:
+def printed(record: BenchRecord, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
     show(record, results_of(record), Path("lagom-bench/bench.json"), console)
     assert isinstance(console.file, io.StringIO)

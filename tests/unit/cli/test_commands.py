@@ -23,8 +23,9 @@ from lagom import journal
 from lagom.cli import pin
 from lagom.cli.main import PANELS, app
 from lagom.errors import UsageError
-from lagom.experiment.store import FILE, ExperimentRecord, TuneRecord
+from lagom.experiment.store import FILE
 from lagom.journal.log_status import pid_namespace
+from lagom.tune.stages import SearchAim, TuneRecord
 from tests.forked_commands import lagom
 from tests.tiers import FULL
 
@@ -160,7 +161,7 @@ def test_report_without_a_folder_finds_the_newest_log_or_search(
     with journal.Journal(tmp_path / "lagom-job") as log:
         log.write(journal.JobStart(job="job", mode="tune"))
     (tmp_path / "lagom-tune").mkdir()
-    record = ExperimentRecord(command=["train"], arms=[], tune=TuneRecord(transport="NET/Socket", groups=[]))
+    record = TuneRecord(command=["train"], aim=SearchAim(transport="NET/Socket", groups=[]))
     results = tmp_path / "lagom-tune" / FILE
     results.write_text(record.model_dump_json())
     os.utime(results, (time.time() + 9, time.time() + 9))

@@ -9,7 +9,7 @@ import pytest
 
 from lagom import journal
 from lagom.bench.arm_words import parse_arms
-from lagom.bench.results import results_of
+from lagom.bench.results import BenchRecord, results_of
 from lagom.bench.table import remarks
 from lagom.experiment.arm import Kind, Task
 from lagom.experiment.diagnosis import NO_CALLS, diagnose
@@ -17,7 +17,7 @@ from lagom.experiment.job_regions import JobRegions
 from lagom.experiment.metric import Metric
 from lagom.experiment.process import Seen
 from lagom.experiment.request import Request
-from lagom.experiment.store import ExperimentRecord, RunRecord
+from lagom.experiment.store import RunRecord
 from lagom.journal.schema import Base
 
 ARMS = {arm.name: arm for arm in parse_arms(["own:stock,own:lagom,own:static=2,guided,off"])}
@@ -92,7 +92,7 @@ def test_wall_time_of_an_arm_that_tunes_needs_a_metric() -> None:
 
 def test_an_arm_that_is_not_in_the_table_is_told_why_unless_another_process_of_it_was_measured() -> None:
     def told(*runs: RunRecord) -> list[str]:
-        record = ExperimentRecord(command=["train"], arms=["stock", "own:stock", "off"], runs=list(runs))
+        record = BenchRecord(command=["train"], arms=["stock", "own:stock", "off"], runs=list(runs))
         return list(remarks(record, results_of(record)))
 
     silent = RunRecord(kind="process", arm="off", measure="metric", reason="no line matched")

@@ -11,9 +11,16 @@ from typing import Any
 
 import pytest
 
+from lagom.bench.results import BenchRecord
 from lagom.experiment.request import Request
 from lagom.experiment.results_folder import claim
-from lagom.experiment.store import FILE, BadRecord, RunRecord, Store, read_record
+from lagom.experiment.store import FILE, BadRecord, OtherSchedule, RunRecord, Store, begin_record, read_record
+from lagom.tune import TuneRecord
+
+
+def store_of(request: Request) -> Store[TuneRecord]:
+    return Store(request.folder, begin_record(TuneRecord, request))
+
 
 HOLDER = """
 import sys
@@ -55,7 +62,7 @@ GROUP = {"name": "8 channels", "settings": {"NCCL_MIN_NCHANNELS": "8"}}
 
 
 @pytest.mark.parametrize(
-    "tune",
+    "aim",
     [
         {"groups": [GROUP | {"settings": {"LD_PRELOAD": "/tmp/evil.so"}}]},
         {"groups": [GROUP], "factors": {"PYTHONPATH": ["/tmp"]}},
@@ -65,35 +72,35 @@ GROUP = {"name": "8 channels", "settings": {"NCCL_MIN_NCHANNELS": "8"}}
         {"groups": [GROUP], "factors": {"NCCL_SOCKET_NTHREADS": ["1", ""]}},
     ],
 )
-def test_a_record_brings_no_variable_that_is_no_start_setting(tune: dict[str, Any], tmp_path: Path) -> None:
+def test_a_record_brings_no_variable_that_is_no_start_setting(aim: dict[str, Any], tmp_path: Path) -> None:
     request = Request(("train",), (), tmp_path, metric="step (.+)")
-    store = Store(request)
+    store = store_of(request)
     store.check_room()
     record = json.loads(store.record.model_dump_json())
-    (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", "groups": [GROUP]}}))
-    assert Store(request).record.tune is not None
-    (tmp_path / FILE).write_text(json.dumps(record | {"tune": {"transport": "sockets", **tune}}))
+    (tmp_path / FILE).write_text(json.dumps(record | {"aim": {"transport": "sockets", "groups": [GROUP]}}))
+    assert store_of(request).record.aim is not None
+    (tmp_path / FILE).write_text(json.dumps(record | {"aim": {"transport": "sockets", **aim}}))
     with pytest.raises(BadRecord, match=r"is no start setting of NCCL that lagom knows|has a value that no saved"):
-        Store(request)
+        store_of(request)
 
 
 def test_a_record_is_continued_from_no_link_and_read_from_any_file(tmp_path: Path) -> None:
     request = Request(("train",), (), tmp_path, metric="step (.+)")
-    (tmp_path / "elsewhere").write_text(Store(request).record.model_dump_json())
+    (tmp_path / "elsewhere").write_text(store_of(request).record.model_dump_json())
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(BadRecord, match="cannot be read"):
-        Store(request)
+        store_of(request)
     assert read_record(tmp_path / FILE).command == ["train"]
 
 
 def test_a_record_that_every_user_may_write_is_not_continued(tmp_path: Path) -> None:
     request = Request(("train",), (), tmp_path, metric="step (.+)")
-    (tmp_path / FILE).write_text(Store(request).record.model_dump_json())
+    (tmp_path / FILE).write_text(store_of(request).record.model_dump_json())
     (tmp_path / FILE).chmod(0o666)
     with pytest.raises(BadRecord, match="may be written by every user"):
-        Store(request)
+        store_of(request)
     (tmp_path / FILE).chmod(0o644)
-    assert Store(request).record.command == ["train"]
+    assert store_of(request).record.command == ["train"]
 
 
 @pytest.mark.parametrize(
@@ -104,3 +111,15 @@ def test_a_process_that_showed_all_that_was_wanted_without_nccl_is_known(
 ) -> None:
     run = RunRecord(kind="process", arm="own:stock", ended=ended, value=value, called_nccl=False, exit=-15)
     assert run.is_without_nccl is expected
+
+
+def test_a_record_of_the_other_command_is_refused_and_may_be_read_as_what_both_have(tmp_path: Path) -> None:
+    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    store_of(request).save()
+    with pytest.raises(
+        OtherSchedule, match=r"holds results of `lagom tune`, and those of `lagom bench` are needed; name"
+    ):
+        Store(tmp_path, begin_record(BenchRecord, request, arms=[]))
+    assert read_record(tmp_path / FILE).schedule == "tune"
+    with pytest.raises(BadRecord, match="its metric differs"):
+        store_of(Request(("train",), (), tmp_path))

@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lagom import journal
+from lagom.bench.results import BenchRecord
 from lagom.cli.main import app
 from lagom.config_file import Fingerprint, SavedConfig, Section, load_config, save_config
 from lagom.errors import UsageError
-from lagom.experiment.store import ArmWindow, ExperimentRecord, RunRecord
+from lagom.experiment.store import ArmWindow, RunRecord
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.records import Assignment, CommConfig, Function, Site
@@ -158,7 +159,7 @@ def test_of_two_jobs_in_one_log_the_newest_counts() -> None:
 # -- from a benchmark
 
 
-def bench(**seconds: float) -> ExperimentRecord:
+def bench(**seconds: float) -> BenchRecord:
     """Eight rounds of processes: stock's at 1 s, each arm's at its own, with 0.2 % of noise."""
     arms = {f"env={name}": value for name, value in seconds.items()}
     runs = [
@@ -166,7 +167,7 @@ def bench(**seconds: float) -> ExperimentRecord:
         for number in range(8)
         for arm, value in {"own:stock": 1.0, **arms}.items()
     ]
-    return ExperimentRecord(command=["job"], arms=["stock", "own:stock", *arms], runs=runs)
+    return BenchRecord(command=["job"], arms=["stock", "own:stock", *arms], runs=runs)
 
 
 def test_a_benchmark_measures_gains_and_losses() -> None:
@@ -208,14 +209,14 @@ def test_a_proposal_that_was_measured_is_one_no_more() -> None:
     assert "env=NCCL_MAX_P2P_NCHANNELS=8" in output.list_proposed_arms(found)
 
 
-def processes(seconds: Mapping[str, Sequence[float]]) -> ExperimentRecord:
+def processes(seconds: Mapping[str, Sequence[float]]) -> BenchRecord:
     """Rounds of processes: of each arm its time in every round; stock's two of a round stand one after the other."""
     runs = [
         RunRecord(kind="process", arm=arm, round=at // (2 if arm == "own:stock" else 1), measure="metric", value=value)
         for arm, values in seconds.items()
         for at, value in enumerate(values)
     ]
-    return ExperimentRecord(command=["job"], arms=["stock", *seconds], runs=runs)
+    return BenchRecord(command=["job"], arms=["stock", *seconds], runs=runs)
 
 
 def noisy(seed: int, typical: float, count: int, spread: float = 0.01) -> list[float]:
@@ -280,7 +281,7 @@ def test_a_cap_of_calls_is_no_measurement_of_the_variable(arm: str) -> None:
         windows = [ArmWindow(arm=name, z=[(100.0 + at, typical + at)]) for at in range(8)
                    for name, typical in (("static=2", 80.0), ("static=4", 90.0), ("static=8", 120.0))]  # fmt: skip
         run_ = RunRecord(kind="in job", windows=windows)
-        record = ExperimentRecord(command=["job"], arms=["stock", "static"], runs=[run_])
+        record = BenchRecord(command=["job"], arms=["stock", "static"], runs=[run_])
     (found,) = advise_from_record(record, "b")[0]
     assert found.standing is Standing.PROPOSAL
     assert found.arms == ("env=NCCL_MAX_CTAS=2",)
@@ -427,9 +428,9 @@ def test_the_printed_command_measures_the_proposals_where_the_next_report_finds_
     arms = first[first.index("--arms") + 1].split(",")
     assert "env=NCCL_MAX_P2P_NCHANNELS=16" in arms
     (job / "advise").mkdir()
-    (job / "advise" / "bench.json").write_text(ExperimentRecord(command=["true"], arms=arms).model_dump_json())
+    (job / "advise" / "bench.json").write_text(BenchRecord(command=["true"], arms=arms).model_dump_json())
     assert printed() == first, "it goes on where all of them are"
-    other = ExperimentRecord(command=["true"], arms=["stock", "own:stock", "env=A=1"])
+    other = BenchRecord(command=["true"], arms=["stock", "own:stock", "env=A=1"])
     (job / "advise" / "bench.json").write_text(other.model_dump_json())
     again = printed()
     assert again[again.index("--out") + 1] == str(job / "advise-2")

@@ -16,8 +16,10 @@ import pytest
 import lagom
 from lagom import journal
 from lagom.errors import JournalError
-from lagom.experiment.store import FILE, ExperimentRecord, GroupRecord, RunRecord, TuneRecord
+from lagom.experiment.store import FILE, RunRecord
+from lagom.start import StartGroup
 from lagom.tune import PLAIN
+from lagom.tune.stages import SearchAim, TuneRecord
 from tests.unit.report.test_run_text import ONE_UP, events
 
 
@@ -113,23 +115,23 @@ def test_a_folder_without_a_log_is_one_sentence(tmp_path: Path) -> None:
         lagom.read_run(tmp_path)
 
 
-GROUP = GroupRecord(name="4 threads", settings={"NCCL_SOCKET_NTHREADS": "4"})
+GROUP = StartGroup("4 threads", {"NCCL_SOCKET_NTHREADS": "4"})
 
 
-def write_search(folder: Path, speedup: float = 2.0, aim: TuneRecord | None = None, **fields: Any) -> Path:
+def write_search(folder: Path, speedup: float = 2.0, aim: SearchAim | None = None, **fields: Any) -> Path:
     """The results of a search over one group, whose confirming processes are so many times as fast as plain NCCL."""
-    aim = aim or TuneRecord(transport="NET/Socket", groups=[GROUP], count=1, rounds={"screen": 1, "confirm": 2})
+    aim = aim or SearchAim(transport="NET/Socket", groups=[GROUP], count=1, rounds={"screen": 1, "confirm": 2})
     trials = [("screen", GROUP.name, 0, 30.0), ("screen", PLAIN.name, 0, 60.0), ("screen", PLAIN.name, 0, None)]
     trials += [("screen", PLAIN.name, 0, 61.0)]
     for number in range(2):
         trials += [("confirm", PLAIN.name, number, 60.0 + number), ("confirm", PLAIN.name, number, 61.0)]
         trials += [("confirm", GROUP.name, number, (60.0 + number) / speedup)]
     runs = [
-        RunRecord(kind="process", group=group, stage=stage, round=number, value=value, ended="us")
+        RunRecord(kind="process", arm=group, stage=stage, round=number, value=value, ended="us")
         for stage, group, number, value in trials
     ]
     folder.mkdir(exist_ok=True)
-    record = ExperimentRecord(command=["train"], arms=[], tune=aim, runs=runs).model_copy(update=fields)
+    record = TuneRecord(command=["train"], aim=aim, runs=runs).model_copy(update=fields)
     (folder / FILE).write_text(record.model_dump_json())
     return folder
 
@@ -193,7 +195,7 @@ def test_results_that_cannot_be_read_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(lagom.LagomError, match="is damaged") as refused:
         lagom.read_run(tmp_path)
     assert "\n" not in str(refused.value)
-    write_search(tmp_path, tune=None)  # of `lagom bench`: its log may be read
+    write_search(tmp_path, schedule="bench")  # its log may be read
     with pytest.raises(JournalError, match="there is no log at"):
         lagom.read_run(tmp_path)
 

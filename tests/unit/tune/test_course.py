@@ -17,7 +17,7 @@ import pytest
 from lagom.environment import conf_files
 from lagom.experiment.arm import Task
 from lagom.experiment.request import Request
-from lagom.experiment.store import BadRecord, GroupRecord, RunRecord, Store, TuneRecord
+from lagom.experiment.store import BadRecord, RunRecord, Store, begin_record
 from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, TunePlan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
@@ -30,20 +30,22 @@ from lagom.tune.course import (
     shortest_text,
 )
 from lagom.tune.more_time import MoreTime
-from lagom.tune.stages import plan_for
+from lagom.tune.stages import SearchAim, TuneRecord, plan_for
 from lagom.tune.tune_result import PlainNccl
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
 
 GROUPS = SOCKET_GROUPS[0], SOCKET_GROUPS[3]  # nearly alike: neither is left out
-AIM = TuneRecord(
-    transport="sockets", groups=[GroupRecord(name=one.name, settings=dict(one.settings)) for one in GROUPS]
-)
+AIM = SearchAim(transport="sockets", groups=list(GROUPS))
 Gives = Callable[[int, StartGroup], RunRecord]
 
 
 def process(value: float | None, seconds: float = 1.0, **fields: object) -> RunRecord:
     """The record of a process that did what it should, but for ``fields``."""
     return RunRecord.model_validate({"kind": "process", "value": value, "seconds": seconds, "ended": "us", **fields})
+
+
+def store_of(request: Request) -> Store[TuneRecord]:
+    return Store(request.folder, begin_record(TuneRecord, request))
 
 
 def by_model(number: int, group: StartGroup) -> RunRecord:
@@ -73,7 +75,12 @@ class Machine:
         return Request(command, (), self.folder, metric=metric, budget=budget)
 
     def run(
-        self, request: Request, task: Task, store: Store, time_left: float | None, say: Callable[[str], None]
+        self,
+        request: Request,
+        task: Task,
+        store: Store[TuneRecord],
+        time_left: float | None,
+        say: Callable[[str], None],
     ) -> RunRecord:
         assert task.arm is not None
         settings = settings_of(task)
@@ -81,7 +88,7 @@ class Machine:
         self.limits.append(time_left)
         group = next((one for one in SOCKET_GROUPS if one.settings == settings), PLAIN)
         run = self.gives(len(store.record.runs), group)
-        run.arm, run.round = task.arm.name, task.round
+        run.arm, run.stage, run.round, run.settings = task.arm.name, task.stage, task.round, task.arm.settings
         return run
 
     def tune(
@@ -92,9 +99,9 @@ class Machine:
         simulated_seconds: float | None = None,
     ) -> tuple[TunePlan, TuneResult]:
         request = self.request(budget, command, metric)
-        store = Store(request)
-        store.record.tune = store.record.tune or AIM.model_copy()
-        return run_tune(request, store.record.tune, store, self.said.append, simulated_seconds)
+        store = store_of(request)
+        store.record.aim = store.record.aim or AIM.model_copy()
+        return run_tune(request, store.record.aim, store, self.said.append, simulated_seconds)
 
 
 @pytest.fixture
@@ -107,14 +114,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_each_process_has_its_number_and_its_group_s_settings(machine: Machine) -> None:
     plan, result = machine.tune(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))
     assert (result.verdict, result.group) == ("improved", GROUPS[0])
-    runs = Store(machine.request(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))).record.runs
+    runs = store_of(machine.request(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))).record.runs
     assert len(runs) == len(machine.started) < plan.most_processes, "two confirming rounds were enough"
     for number, (run, (request, task)) in enumerate(zip(runs, machine.started, strict=True), 1):
         assert request.command == ("train", f"--out=/ckpt/{number}/x", str(number))
         assert request.environ["LAGOM_TRIAL"] == str(number)
         assert run.settings == settings_of(task)
-        assert (run.group == PLAIN.name) == (not run.settings)
-    assert 3 * plain_count([run.group for run in runs]) > len(runs)
+        assert (run.arm == PLAIN.name) == (not run.settings)
+    assert 3 * plain_count([run.arm for run in runs]) > len(runs)
 
 
 def test_a_record_on_disk_is_gone_on_with(machine: Machine) -> None:
@@ -128,11 +135,11 @@ def test_a_record_on_disk_is_gone_on_with(machine: Machine) -> None:
     machine.gives = interrupt
     with pytest.raises(KeyboardInterrupt):
         machine.tune()
-    assert len(Store(machine.request()).record.runs) == 7
+    assert len(store_of(machine.request()).record.runs) == 7
     machine.gives = by_model
     _, result = machine.tune()
     assert result.verdict == "improved"
-    kept = len(Store(machine.request()).record.runs)
+    kept = len(store_of(machine.request()).record.runs)
     assert len(machine.started) == kept + 1, "the one that was under way begins anew"
     machine.tune()
     assert len(machine.started) == kept + 1, "what is known is not measured again"
@@ -140,7 +147,7 @@ def test_a_record_on_disk_is_gone_on_with(machine: Machine) -> None:
 
 def test_no_process_is_started_whose_sample_could_not_be_kept(machine: Machine) -> None:
     """Something is in the way of the record: a training run of minutes would be for nothing."""
-    Store(machine.request()).path.with_suffix(f".{os.getpid()}.partial").mkdir()
+    store_of(machine.request()).path.with_suffix(f".{os.getpid()}.partial").mkdir()
     with pytest.raises(BadRecord, match="cannot be written"):
         machine.tune()
     assert machine.started == []
@@ -151,13 +158,13 @@ def test_plain_nccl_that_keeps_failing_ends_the_search(machine: Machine) -> None
     machine.gives = lambda number, group: process(None, exit=3, ended="itself", output=["no such data set"])
     _, result = machine.tune()
     assert result.verdict == "unfinished"
-    assert plain_count([run.group for run in Store(machine.request()).record.runs]) >= ATTEMPTS
+    assert plain_count([run.arm for run in store_of(machine.request()).record.runs]) >= ATTEMPTS
     assert len(machine.started) <= len(GROUPS) * ATTEMPTS + ATTEMPTS + 1
     assert "no such data set" in machine.said[-1]
     machine.gives = by_model
     _, result = machine.tune()
     assert result.verdict != "unfinished"
-    assert Store(machine.request()).record.runs[-1].counted, "it has gone on"
+    assert store_of(machine.request()).record.runs[-1].counted, "it has gone on"
 
 
 def test_a_process_of_plain_nccl_that_fails_now_and_then_ends_nothing(machine: Machine) -> None:
@@ -208,7 +215,7 @@ def test_a_budget_that_is_less_than_a_process_is_said_to_be(machine: Machine) ->
 
 def more(machine: Machine, budget: float, tuned: tuple[TunePlan, TuneResult]) -> MoreTime | None:
     request = machine.request(budget)
-    return needs_more_time(request, tuned[0], Store(request).record, tuned[1])
+    return needs_more_time(request, tuned[0], store_of(request).record, tuned[1])
 
 
 @pytest.mark.parametrize("budget", [5.0, 40.0, 200.0, 400.0])
@@ -248,9 +255,9 @@ def test_where_more_processes_would_show_nothing_no_more_time_is_asked_for(machi
 def test_what_is_kept_of_an_earlier_call_is_counted(machine: Machine) -> None:
     assert kept_text([]) == ""
     machine.tune()
-    runs = Store(machine.request()).record.runs
+    runs = store_of(machine.request()).record.runs
     assert kept_text(runs) == f"continued: kept {len(runs)} processes of 3 groups, plain NCCL among them."
-    screened = process(1.0, stage="design", group="design 1")
+    screened = process(1.0, stage="design", arm="design 1")
     assert kept_text([*runs[:1], screened]).startswith("continued: kept 1 process of 1 group and 1 that screen")
 
 
@@ -258,16 +265,16 @@ def test_the_process_that_is_not_compared_counts_in_the_budget_of_the_call_that_
     """It takes long to end, say: nothing is started after the budget. The next call need not run it again, has the
     budget for itself, and goes by the same plan."""
     request = machine.request(budget=1020)
-    store = Store(request)
-    store.record.tune = AIM.model_copy(update={"look_seconds": 1000.0})
-    first, result = run_tune(request, store.record.tune, store, machine.said.append, used_seconds=1000.0)
+    store = store_of(request)
+    store.record.aim = AIM.model_copy(update={"look_seconds": 1000.0})
+    first, result = run_tune(request, store.record.aim, store, machine.said.append, used_seconds=1000.0)
     assert (machine.started, result.verdict) == ([], "unfinished")
     assert machine.said[-1].endswith("the same command continues.")
     machine.gives = lambda number, group: process(over_sockets(group), seconds=30.0)
-    store = Store(request)
-    assert store.record.tune is not None
-    assert store.record.tune.look_seconds == 1000.0
-    second, _ = run_tune(request, store.record.tune, store, machine.said.append)
+    store = store_of(request)
+    assert store.record.aim is not None
+    assert store.record.aim.look_seconds == 1000.0
+    second, _ = run_tune(request, store.record.aim, store, machine.said.append)
     assert machine.started
     assert first == second == plan_for(GROUPS, 30.0, 20.0)
 
@@ -315,7 +322,7 @@ def test_no_process_gets_more_time_than_the_user_allows(
     machine.gives = three
     request = replace(machine.request(), run_limit=asked)
     with pytest.raises(KeyboardInterrupt):
-        run_tune(request, AIM.model_copy(), Store(request))
+        run_tune(request, AIM.model_copy(), store_of(request))
     first, *others = [started.run_limit for started, _ in machine.started]
     assert first == asked, "nothing is known yet of how long a process takes"
     assert set(others) == {later}
@@ -327,8 +334,8 @@ def test_no_process_gets_more_time_than_the_user_allows(
 def test_a_process_of_the_design_that_sets_nothing_is_plain_nccl(machine: Machine) -> None:
     """Where no group is known, a row without a setting has no other one either."""
     machine.gives = lambda number, group: process(100.0)
-    aim = TuneRecord(transport="NVLink", groups=[], factors={"NCCL_BUFFSIZE": ["8388608"], "NCCL_MAX_CTAS": ["8"]})
-    plan, result = run_tune(machine.request(), aim, Store(machine.request()))
+    aim = SearchAim(transport="NVLink", groups=[], factors={"NCCL_BUFFSIZE": ["8388608"], "NCCL_MAX_CTAS": ["8"]})
+    plan, result = run_tune(machine.request(), aim, store_of(machine.request()))
     started = [settings_of(task) for _, task in machine.started]
     assert {} in plan.rows(1)
     assert all(started.count(dict(row)) >= plan.rows(1).count(row) for row in plan.rows(1))

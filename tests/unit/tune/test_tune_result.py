@@ -10,8 +10,8 @@ import pytest
 
 from lagom.environment import read_conf
 from lagom.experiment.request import Request
-from lagom.experiment.store import ExperimentRecord, RunRecord
-from lagom.tune import PLAIN, TunePlan, find_result
+from lagom.experiment.store import RunRecord, begin_record
+from lagom.tune import PLAIN, TunePlan, TuneRecord, find_result
 from lagom.tune.stages import STAGES, Tried, TuneTrial
 from lagom.tune.tune_result import PlainNccl, as_json, conf_text, saved_config, tried_of
 from tests.unit.tune.simulated import constant, group, noisy, search
@@ -97,9 +97,9 @@ def test_a_search_that_is_not_over_names_the_best_so_far() -> None:
 
 def test_a_speed_becomes_a_time_and_what_failed_gives_none() -> None:
     runs = [
-        RunRecord(kind="process", group="A", stage="screen", round=0, value=4.0),
-        RunRecord(kind="process", group="A", stage="screen", round=1, value=4.0, exit=1),
-        RunRecord(kind="process", group=PLAIN.name, stage="confirm", round=2),
+        RunRecord(kind="process", arm="A", stage="screen", round=0, value=4.0),
+        RunRecord(kind="process", arm="A", stage="screen", round=1, value=4.0, exit=1),
+        RunRecord(kind="process", arm=PLAIN.name, stage="confirm", round=2),
         RunRecord(kind="process", arm="own:stock", value=1.0),  # of lagom bench
     ]
     assert tried_of(runs, higher_is_better=True) == [
@@ -108,17 +108,17 @@ def test_a_speed_becomes_a_time_and_what_failed_gives_none() -> None:
     assert tried_of(runs, higher_is_better=False)[0].time == 4.0
 
 
-def record(times: dict[str, float]) -> ExperimentRecord:
+def record(times: dict[str, float]) -> TuneRecord:
     """The record of a search that ended, on eight ranks of two nodes."""
     request = Request(("train",), (), Path("nowhere"))
     runs = [
         RunRecord(
-            kind="process", group=one.group, stage=one.stage, round=one.round, value=one.time, nccl="2.28.9", ranks=8,
+            kind="process", arm=one.group, stage=one.stage, round=one.round, value=one.time, nccl="2.28.9", ranks=8,
             nodes=2, gpu="NVIDIA H200", peer_access=True, measure="metric",
         )
         for one in search(PLAN, constant(times))
     ]  # fmt: skip
-    return ExperimentRecord.model_validate({**request.key(), "runs": runs})
+    return begin_record(TuneRecord, request, runs=runs)
 
 
 def test_the_saved_config_holds_the_settings_their_evidence_and_what_they_are_for() -> None:
