@@ -47,7 +47,11 @@ def more_time(
     smallest_first = reversed(list(plans(groups, plan.seed, factors)))
     found = None
     for one in (plan, *(one for one in smallest_first if one.most_processes > plan.most_processes)):
-        if missing := len(list(left(one, tried))):
+        waiting = list(left(one, tried))
+        missing = len(waiting)
+        if any(trial.stage in ("screen", "design") for trial in waiting):  # what is confirmed is not known yet
+            missing = max(missing, one.most_processes - sum(run.time is not None for run in tried))
+        if missing:
             needed = max(budget, 0.0 if one == plan else look_seconds + one.most_processes * chooses, missing * each)
             found = MoreTime(_rounded_up(needed), missing, each)
             if plan_for(groups, chooses, found.budget - look_seconds, plan.seed, factors) == one:
