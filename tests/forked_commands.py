@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 20  # of a request: its environment is the longest part
 NEEDED = (
     *("lagom.launch.cached_config", "lagom.launch.run_job", "lagom.launch.start_variables", "lagom.search.strategies"),
     *("lagom.report.read_run", "lagom.report.run_text", "lagom.report.tuning_report", "lagom.report.advice_text"),
-    *("lagom.doctor", "lagom.watch.prometheus", "lagom.watch.screen", "lagom.convert", "lagom.bench.runner"),
+    *("lagom.doctor", "lagom.watch.prometheus", "lagom.watch.screen", "lagom.convert", "lagom.bench.schedule"),
     *("lagom.bench.table", "lagom.tune", "lagom.report.profile_report", "rich.console", "typer.rich_utils"),
 )
 

@@ -10,11 +10,11 @@ from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
 from lagom.bench.arm_words import parse_arms
 from lagom.bench.results import BenchRecord, results_of
-from lagom.bench.runner import run_bench
-from lagom.bench.schedule import left
+from lagom.bench.schedule import BenchSchedule, left
 from lagom.bench.table import as_json
 from lagom.experiment.arm import Kind
 from lagom.experiment.request import Request
+from lagom.experiment.runner import Clock, run_schedule
 from lagom.experiment.store import FILE
 
 SAMPLES = 40
@@ -30,26 +30,25 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     arms = parse_arms(list(row.arms))
     request = Request(
         command=place.command(row),
-        arms=arms,
         folder=place.folder / row.name,
-        cycles=REHEARSED["cycles"] if place.rehearse else row.cycles,
-        rounds=REHEARSED["rounds"] if place.rehearse else row.rounds,
         samples=SAMPLES,
         metric=place.metric() if any(arm.kind is Kind.PROCESS for arm in arms) else "",
         budget=budget,
         search_limit=max(SEARCH_SECONDS, (SPREAD_SHARE if row.spread else SEARCH_SHARE) * budget),
         environ=place.environ(row),
     )
-    return measured(request, earlier, _say(row))
+    numbers = REHEARSED if place.rehearse else {"cycles": row.cycles, "rounds": row.rounds}
+    return measured(BenchSchedule(request, arms, **numbers), earlier, _say(row))
 
 
-def measured(request: Request, earlier: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
+def measured(schedule: BenchSchedule, earlier: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
     """Run a benchmark, or the rest of one; its record with every sample, and the results."""
-    _restore(request, earlier)
-    store = run_bench(request, say)
+    _restore(schedule.request, earlier)
+    store = schedule.open_store()
+    run_schedule(schedule, store, Clock(schedule.request.budget), say)
     record = store.record
     return {
-        "complete": not left(request, record),
+        "complete": not left(schedule, record),
         "record": record.model_dump(mode="json", exclude_defaults=True),
         **{key: value for key, value in as_json(record, results_of(record)).items() if key != "command"},
     }

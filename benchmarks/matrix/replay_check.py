@@ -11,6 +11,7 @@ from benchmarks.matrix import compared
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
 from lagom.bench.arm_words import parse_arms
+from lagom.bench.schedule import BenchSchedule
 from lagom.experiment.request import Request
 
 SAMPLES = 40
@@ -37,10 +38,10 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     path.write_text(config)
     request = Request(
         command=place.command(row), environ=place.environ(row), samples=SAMPLES, metric=place.metric(),
-        arms=parse_arms([f"{REPLAY}{path}", LIVE]), folder=folder / "replayed",
-        rounds=1 if place.rehearse else row.rounds, budget=budget - (time.monotonic() - clock),
+        folder=folder / "replayed", budget=budget - (time.monotonic() - clock),
     )  # fmt: skip
-    found = compared.measured(request, renamed(earlier, f"{REPLAY}{path}"), print)
+    arms, rounds = parse_arms([f"{REPLAY}{path}", LIVE]), 1 if place.rehearse else row.rounds
+    found = compared.measured(BenchSchedule(request, arms, rounds=rounds), renamed(earlier, f"{REPLAY}{path}"), print)
     return {**found, **kept, "tuned": tuned, "profile": config}
 
 
@@ -49,10 +50,9 @@ def _tuned(row: Row, place: Place, earlier: dict[str, Any], budget: float, attem
     own, as what lies in that of the one before counts as done."""
     folder = place.folder / row.name / (f"tuned-{attempt}" if attempt else "tuned")
     request = Request(
-        command=place.command(row), environ=place.environ(row), samples=SAMPLES, arms=parse_arms(["lagom"]),
-        folder=folder, cycles=2, budget=budget,
+        command=place.command(row), environ=place.environ(row), samples=SAMPLES, folder=folder, budget=budget,
     )  # fmt: skip
-    found = compared.measured(request, earlier, print)
+    found = compared.measured(BenchSchedule(request, parse_arms(["lagom"]), cycles=2), earlier, print)
     configs = sorted(folder.glob("*/config.lagom"))
     return found, configs[0].read_text() if configs else ""
 

@@ -94,20 +94,16 @@ def bench(
     """
     from lagom.bench.arm_words import parse_arms
     from lagom.bench.results import results_of
-    from lagom.bench.runner import run_bench
-    from lagom.bench.schedule import open_store, preview
+    from lagom.bench.schedule import BenchSchedule, preview
     from lagom.experiment.process import leave_in_order
     from lagom.experiment.request import Request
     from lagom.experiment.results_folder import discard
+    from lagom.experiment.runner import Clock, run_schedule
 
     check_job(command, metric, _say)
     request = Request(
         command=tuple(command),
-        arms=parse_arms(arms or [DEFAULT_ARMS]),
         folder=(out or FOLDER).absolute(),
-        cycles=cycles,
-        jobs=jobs,
-        rounds=rounds,
         samples=samples,
         metric=metric,
         higher_is_better=higher_is_better,
@@ -120,12 +116,13 @@ def bench(
     ask_for_direction(request, _say)
     if fresh:
         discard(request.folder)
-    store = open_store(request)  # a folder that cannot be continued is refused before anything is printed
-    for sentence in preview(request):
+    schedule = BenchSchedule(request, parse_arms(arms or [DEFAULT_ARMS]), cycles, jobs, rounds)
+    store = schedule.open_store()  # a folder that cannot be continued is refused before anything is printed
+    for sentence in preview(schedule):
         _say(sentence)
     leave_in_order()
     with told_how_to_go_on(out or FOLDER, _say):
-        run_bench(request, _say, store)
+        run_schedule(schedule, store, Clock(budget), _say)
     results = results_of(store.record)
     _show(store.record, results, store.path, as_json=json_out)
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)

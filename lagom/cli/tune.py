@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lagom.nodes.enrolment import Session
     from lagom.start import Transport
     from lagom.tune import TuneRecord, TuneResult
-    from lagom.tune.more_time import MoreTime
+    from lagom.tune.course import MoreTime
     from lagom.tune.on_nodes import Coordinator
     from lagom.tune.stages import SearchAim
     from lagom.tune.tune_result import PlainNccl
@@ -123,7 +123,7 @@ def tune(
         raise UsageError("give the job's command after `--`, or --demo.")
     check_job(command, metric, _say, nnodes)
     request = Request(
-        command=tuple(command), arms=(), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
+        command=tuple(command), folder=(out or FOLDER).absolute(), samples=samples, metric=metric,
         higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
     )  # fmt: skip
     search = SearchOptions(_transport_named(transport), is_demo=demo, as_json=json_out)
@@ -151,13 +151,13 @@ class SearchOptions:
 
 def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store[TuneRecord]:
     from lagom.experiment.results_folder import discard
-    from lagom.experiment.store import Store, begin_record
+    from lagom.experiment.store import Store
     from lagom.tune import TuneRecord
 
     claim_folder(request, _say, is_named=is_named)
     if fresh:
         discard(request.folder)
-    return Store(request.folder, begin_record(TuneRecord, request))
+    return Store(request, TuneRecord)
 
 
 def _take_part(session: Session, request: Request, store: Store[TuneRecord], search: SearchOptions) -> None:
@@ -206,7 +206,7 @@ def _tune(
         _say(kept)
     simulated = DEMO_PROCESS_SECONDS if search.is_demo else None
     run_one = None if coordinator is None else coordinator.run_task
-    plan, result = run_tune(request, aim, store, _say, simulated, used, run_one)
+    plan, result = run_tune(request, store, _say, simulated, used, run_one)
     show_tuned(plan, store.record, result, as_json=search.as_json)
     saved = _write(request, store, result)
     if coordinator is not None:
@@ -254,7 +254,7 @@ def _choose_groups(
         _say(remark)
     factors = known_factors(transport, groups, plain.settings, find_nccl(os.environ))
     return SearchAim(
-        transport=connected.name, groups=groups, seed=request.seed,
+        transport=connected.name, groups=groups,
         factors={name: list(values) for name, values in factors.items()}, look_seconds=round(connected.seconds, 2),
     )  # fmt: skip
 

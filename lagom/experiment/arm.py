@@ -50,14 +50,15 @@ class TrialArm:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One process to run: a tuning run of an arm, the in-job comparison of all (``cycles`` of it), or one process of an
-    arm in a round."""
+    """One process to run: a tuning run of an arm, ``cycles`` of the comparison of ``wishes`` within one job, or one
+    process of an arm in a round. ``stage``: why, where the schedule has stages."""
 
     kind: Kind
     arm: TrialArm | None = None
     round: int = 0
     cycles: int = 0
-    stage: str = ""  # why it is run, where the schedule has stages
+    wishes: tuple[ArmWish, ...] = ()
+    stage: str = ""
 
     @property
     def arm_name(self) -> str:

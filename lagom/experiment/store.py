@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from lagom.errors import LagomError
 from lagom.experiment.fingerprint import fingerprint_differences
@@ -33,7 +33,6 @@ class ArmWindow(BaseModel):
     """One window of an arm beside stock: per pair the iteration's Z under stock and under the arm, ns, in the order
     measured; X likewise where it was seen."""
 
-    model_config = ConfigDict(extra="ignore")
     arm: str
     iteration: int | None = None
     z: list[tuple[float, float]]
@@ -46,7 +45,6 @@ class RunRecord(BaseModel):
     were not. ``value`` is the typical iteration by ``measure`` (the unit is the metric's; seconds a call; seconds) and
     ``samples`` are what it was taken from."""
 
-    model_config = ConfigDict(extra="ignore")
     kind: str
     arm: str = ""
     stage: str = ""
@@ -55,9 +53,7 @@ class RunRecord(BaseModel):
     began: float = 0.0
     seconds: float = 0.0
     exit: int = 0
-    ended: str = (
-        "itself"  # itself | us (the measurement was complete) | limit (its own, of time) | budget (of the whole)
-    )
+    ended: str = "itself"  # or us (the measurement was complete), limit (its own, of time), budget (of the whole)
     cycles: int | None = None  # of a comparison: how many it was asked for
     measure: str = ""
     unit: str | None = None  # of the metric's number; empty: it has none; None: no number was read
@@ -144,7 +140,6 @@ class RunRecord(BaseModel):
 class RecordHead(BaseModel):
     """Of a file, what is read before anything else of it. ``schedule``: which command chooses its processes."""
 
-    model_config = ConfigDict(extra="ignore")
     format: int
     schedule: str = ""
 
@@ -171,21 +166,14 @@ class ExperimentRecord(RecordHead):
 Record = TypeVar("Record", bound=ExperimentRecord)
 
 
-def begin_record(kind: type[Record], request: Request, **own: Any) -> Record:
-    """The record of an experiment that begins. ``own``: fields of its schedule."""
-    return kind(
-        command=list(request.command), metric=request.metric, higher_is_better=request.higher_is_better,
-        environ=request.variables(), **own,
-    )  # fmt: skip
-
-
 class Store(Generic[Record]):
     """``bench.json`` in the folder of results."""
 
-    def __init__(self, folder: Path, begun: Record) -> None:
-        """Opens it, or begins it with ``begun``, in a folder that :func:`lagom.experiment.results_folder.claim` has
-        made; raises :class:`BadRecord` if the folder holds another experiment."""
-        self.path = folder / FILE
+    def __init__(self, request: Request, kind: type[Record], **own: Any) -> None:
+        """Opens or begins it in a folder that :func:`lagom.experiment.results_folder.claim` has made; raises
+        :class:`BadRecord` if the folder holds another experiment. ``own``: fields of the schedule's record."""
+        self.path, asked = request.folder / FILE, {name: getattr(request, name) for name in ExperimentRecord.KEY}
+        begun = kind.model_validate({**asked, "environ": request.variables(), **own})
         self.record = self._continued(begun) if os.path.lexists(self.path) else begun
 
     def _continued(self, begun: Record) -> Record:
@@ -234,19 +222,10 @@ def cannot_be_written(path: Path, error: OSError) -> BadRecord:
     )
 
 
-@overload
-def read_record(path: Path) -> ExperimentRecord: ...
-
-
-@overload
-def read_record(path: Path, kind: type[Record], *, must_be_ours: bool = False) -> Record: ...
-
-
-def read_record(
-    path: Path, kind: type[ExperimentRecord] = ExperimentRecord, *, must_be_ours: bool = False
-) -> ExperimentRecord:
-    """A file of results; raises :class:`BadRecord`. ``kind``: the record of one schedule; for another's file
-    :class:`OtherSchedule`. ``must_be_ours``: what it names is run, so that no link and no other user's file is read."""
+def read_record(path: Path, kind: type[Record], *, must_be_ours: bool = False) -> Record:
+    """A file of results; raises :class:`BadRecord`, and :class:`OtherSchedule` where ``kind`` is the record of another
+    schedule; :class:`ExperimentRecord` is what all have. ``must_be_ours``: what it names is run, so that no link and no
+    other user's file is read."""
     try:
         with os.fdopen(open_own(path), "rb") if must_be_ours else open_regular(path) as file:
             if must_be_ours and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:

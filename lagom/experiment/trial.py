@@ -15,7 +15,7 @@ from lagom.experiment.arm import Kind, Task
 from lagom.experiment.diagnosis import NO_CALLS, diagnose
 from lagom.experiment.iteration_time import is_enough, value_of
 from lagom.experiment.job_regions import JobRegions
-from lagom.experiment.log_extract import arms_of_search, fill_record
+from lagom.experiment.log_extract import fill_record
 from lagom.experiment.metric import ASKS_DIRECTION
 from lagom.experiment.process import Ended, ProcessStart, Seen, grace_within, run_process
 from lagom.experiment.request import Request
@@ -25,7 +25,7 @@ from lagom.format import format_version
 
 Say = Callable[[str], None]
 RunProcess = Callable[[ProcessStart], Ended]
-#: No process is started with less time left than this.
+#: No process is started with less time left than this, and no search ends sooner.
 LEAST_SECONDS = 20.0
 #: Nor with less than this share of what such processes took.
 CLOSE = 0.9
@@ -52,18 +52,11 @@ def _record(
 ) -> RunRecord:
     """``cut_by``: what has ended it if its time was up."""
     run = RunRecord(
-        kind=task.kind.value,
-        arm=task.arm_name,
-        stage=task.stage,
-        round=task.round,
-        settings={} if task.arm is None else task.arm.settings,
-        began=ended.began,
-        seconds=round(ended.seconds, 2),
-        exit=ended.exit,
-        ended=cut_by if ended.ended == "limit" else ended.ended,
+        kind=task.kind.value, arm=task.arm_name, stage=task.stage, round=task.round, began=ended.began,
+        seconds=round(ended.seconds, 2), exit=ended.exit, ended=cut_by if ended.ended == "limit" else ended.ended,
+        settings={} if task.arm is None else task.arm.settings, log=start.name,
         cycles=task.cycles if task.kind is Kind.IN_JOB else None,
-        log=start.name,
-    )
+    )  # fmt: skip
     fill_record(run, ended.seen.events)
     run.notes += ended.seen.notes
     if regions is not None:
@@ -118,7 +111,7 @@ def _start(request: Request, task: Task, store: Store[Any], limit: float | None)
     arm, name = task.arm, f"{len(store.record.runs):02d}-{task.name}"
     if task.kind is Kind.IN_JOB:
         seed = request.seed + len(store.record.runs_of(Kind.IN_JOB.value))  # another order than that of an earlier part
-        arms = str(_arms_file(request, task.cycles, store, name))
+        arms = str(_arms_file(request, task, name))
         lagom: list[str] | None = ["--mode", "tune", "--seed", str(seed), "--arms", arms]
         environ: Mapping[str, str] = request.environ
     else:
@@ -145,18 +138,13 @@ def _until_enough(request: Request, task: Task, start: ProcessStart, regions: Jo
         return replace(
             start, enough=lambda seen: len(seen.outcomes()) >= request.communicators or seen.is_passthrough()
         )
-
-    def enough(seen: Seen) -> bool:
-        return is_enough(request, seen, regions, arm)
-
-    return replace(start, enough=enough, while_it_runs=regions.look if regions else start.while_it_runs)
+    look = regions.look if regions else start.while_it_runs
+    return replace(start, enough=lambda seen: is_enough(request, seen, regions, arm), while_it_runs=look)
 
 
-def _arms_file(request: Request, cycles: int, store: Store[Any], name: str) -> Path:
-    """What the controller is to compare: the arms asked for and those that tuning found."""
-    arms = [arm.wish for arm in request.of(Kind.IN_JOB) if arm.wish is not None]
-    tuned = [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in arms_of_search(run)]
-    file = ArmsFile(arms=(*arms, *tuned), cycles=cycles)
+def _arms_file(request: Request, task: Task, name: str) -> Path:
+    """What the controller is to compare."""
+    file = ArmsFile(arms=task.wishes, cycles=task.cycles)
     path = request.folder / f"{name}.arms.json"
     try:
         write_whole(path, file.model_dump_json(indent=1, exclude_defaults=True) + "\n")

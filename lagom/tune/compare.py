@@ -114,9 +114,10 @@ def is_settled(tried: Sequence[Tried], groups: Sequence[StartGroup], rounds: int
     return all(ratio is not None and (ratio.low > 1.0 or ratio.high < 1.0) for ratio in found)
 
 
-def is_lost(tried: Sequence[Tried], times: Sequence[float]) -> bool:
-    """Whether a process whose first steady iterations took ``times`` may be ended: they are :data:`LOST` times as long
-    as plain NCCL's, which no later iteration makes good."""
+def is_lost(tried: Sequence[Tried], samples: Sequence[float], *, is_speed: bool = False) -> bool:
+    """Whether a process whose first steady iterations gave ``samples`` may be ended: they are :data:`LOST` times as
+    long as plain NCCL's, which no later iteration makes good."""
+    times = [1.0 / one for one in samples] if is_speed else samples
     plain = [one.time for one in tried if one.group == PLAIN.name and one.time is not None]
     return len(times) >= LOST_SAMPLES and bool(plain) and statistics.median(times) > LOST * statistics.fmean(plain)
 

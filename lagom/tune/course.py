@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a search: next trial, a process for it, its sample to disk; until all is measured or the time is up."""
+"""A search as a schedule of processes, and what is said of it."""
 
 from __future__ import annotations
 
+import math
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from lagom.environment import conf_files, read_conf
 from lagom.experiment.arm import Kind, Task, arm_with
@@ -14,25 +15,24 @@ from lagom.experiment.diagnosis import why_no_more
 from lagom.experiment.iteration_time import SETTLING_SHARE
 from lagom.experiment.job_regions import SPAN_SECONDS
 from lagom.experiment.request import Request
+from lagom.experiment.runner import Clock, NextTask, RunOne, run_schedule
 from lagom.experiment.store import RunRecord, Store
-from lagom.experiment.trial import CLOSE, Say, run_task
+from lagom.experiment.trial import CLOSE, Say
 from lagom.format import format_count
 from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
 from lagom.tune.live_search import search_while_running
-from lagom.tune.more_time import MoreTime, more_time
-from lagom.tune.numbering import numbered
-from lagom.tune.stages import PLAIN, STAGES, SearchAim, Tried, TunePlan, TuneRecord, TuneTrial, plan_for
-from lagom.tune.trials import best_so_far, left, next_trial, rounds
+from lagom.tune.stages import PLAIN, SearchAim, Tried, TunePlan, TuneRecord, plan_for, plans
+from lagom.tune.trials import best_so_far, left, rounds
 from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
-RunOne = Callable[[Request, Task, Store[TuneRecord], float | None, Say], RunRecord]
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
 SETTINGS = ("NCCL_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS")
 #: What a process takes before one was run.
 FIRST_GUESS_SECONDS = 30.0
 #: A process is ended as hanging after so many times what others take, and so many seconds at least.
 HANGING, LEAST_LIMIT = 5.0, 60.0
+BY_WALL = "too few NCCL calls to count in one process: the wall time of the command is compared."
 
 
 def plain_nccl(environ: Mapping[str, str]) -> PlainNccl:
@@ -61,95 +61,140 @@ def shortest_text(request: Request) -> str:
     return f"measured by the rate of NCCL calls (no --metric): a process lasts {least:.0f} s and its start at least."
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """The time limit. ``simulated``: what each process counts of it, so that a simulated job's search does not depend
-    on what else the machine does; ``earlier``: processes of earlier calls; ``used``: seconds of the limit that were
-    over when this clock began."""
+class SearchSchedule:
+    """The processes of a search, of which each depends on what those before it have shown. ``simulated``: what each
+    counts of the time limit, in seconds, if not what it took."""
 
-    limit: float | None
-    simulated: float | None
-    earlier: int
-    used: float
-    began: float = field(default_factory=time.monotonic)
+    def __init__(self, request: Request, earlier: int, simulated: float | None) -> None:
+        """``request``: by wall time from the moment on that its calls prove too few. ``earlier``: processes of calls
+        before this one."""
+        self.request, self.plan, self.tried = request, TunePlan(()), list[Tried]()
+        self._earlier, self._simulated, self._said = earlier, simulated, ""
+        self._best: StartGroup | None = None
+        self._best_before: StartGroup | None = None  # the process that ended last
 
-    def seconds_each(self, runs: Sequence[RunRecord]) -> float:
-        """Of the first process with a result, so that the same record always gives the same plan."""
-        return self.simulated or next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
+    def next_task(self, record: TuneRecord) -> NextTask | None:
+        """By the plan that the time is enough for, which the record keeps."""
+        runs, aim, request = record.runs, record.aim, _measured(self.request, record.runs)
+        assert aim is not None
+        self._said = "" if request is self.request else BY_WALL
+        compared = None if request.budget is None else request.budget - aim.look_seconds  # whichever call has looked
+        plan = plan_for(aim.groups, seconds_each(runs, self._simulated), compared, request.seed, aim.factors)
+        self.request, self.plan, self.tried = request, plan, tried_of(runs, request.higher_is_better)
+        aim.plan = plan
+        self._best_before, self._best = self._best, best_so_far(plan, self.tried)
+        if not (waiting := list(left(plan, self.tried))):
+            return None
+        trial, needs = waiting[0], self._simulated or CLOSE * _seconds(runs)
+        arm = arm_with(trial.group.name, trial.group.settings)
+        lost = partial(is_lost, self.tried, is_speed=request.higher_is_better)
+        request = replace(request.numbered(len(runs) + 1), is_lost=lost, run_limit=_run_limit(request, runs))
+        task = Task(Kind.PROCESS, arm, trial.round, stage=trial.stage)
+        return NextTask(task, request, needs, len(waiting), why_not=_plain_fails(runs[self._earlier :]))
 
-    def left(self, runs: Sequence[RunRecord]) -> float | None:
-        real = self.used + time.monotonic() - self.began
-        spent = real if self.simulated is None else self.simulated * (len(runs) - self.earlier)
-        return None if self.limit is None else self.limit - spent
+    def progress(self, record: TuneRecord, ended: RunRecord | None, coming: NextTask | None) -> Iterator[str]:
+        """The process that has ended, if any, and how many are left; the best so far, where that is another one than
+        before or is known better."""
+        if self._said:
+            yield self._said
+        if ended is None:
+            return
+        yield from _unseen(record.runs)
+        gave = f"{ended.value:.4g}" if ended.counted and ended.value else f"nothing: {ended.reason or ended.last_line}"
+        which = f"{ended.stage} {ended.round + 1}/{rounds(self.plan, self.tried, ended.stage)}: {ended.arm}"
+        most = self.plan.most_processes - sum(one.time is not None for one in self.tried)  # it may be fewer
+        yield f"{which}: {gave} ({'the last one' if coming is None else f'at most {most} left'})"
+        if (best := self._best) is not None and (best != self._best_before or ended.arm == best.name):
+            speedup = deciding_runs(self.tried, best).speedup
+            yield f"  best so far: {best.name}{'' if speedup is None else f', {speedup.text} over plain NCCL'}"
 
-    def real_seconds(self, left: float | None) -> float | None:
-        """Of ``left``, what a process may take: no limit where the time is simulated."""
-        return left if self.simulated is None else None
 
-    def exceeded(self, request: Request, runs: Sequence[RunRecord], waiting: Iterator[TuneTrial]) -> str:
-        """A sentence, if one more process has too little time."""
-        name = "time" if self.simulated is None else "simulated time"
-        return request.out_of_time(self.left(runs), self.simulated or CLOSE * _seconds(runs), waiting, name)
+def _unseen(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Where the newest process is the first of which not all ranks were seen."""
+    *earlier, run = runs
+    if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
+        yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
 
 
 def run_tune(
     request: Request,
-    aim: SearchAim,
     store: Store[TuneRecord],
     say: Say = lambda text: None,
     simulated_seconds: float | None = None,
     used_seconds: float = 0.0,
     run_one: RunOne | None = None,
 ) -> tuple[TunePlan, TuneResult]:
-    """Run what is left; returns the plan that the time was enough for, and what the results say.
+    """Run what is left of the record's aim; returns the plan that the time was enough for, and what the results say.
 
-    ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
     ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took.
     ``used_seconds``: of the limit, what this call has used before, for the process that is not compared. ``run_one``:
     runs a process otherwise than here alone.
     """
-    runs = store.record.runs
-    clock = _Clock(request.budget, simulated_seconds, len(runs), used_seconds)
-    compared = None if request.budget is None else request.budget - aim.look_seconds  # whichever call has looked
-    ended: tuple[TuneTrial, StartGroup | None] | None = None  # the process before, and what was best before it
-    while True:
-        request = _measured(request, runs, say)
-        plan = plan_for(aim.groups, clock.seconds_each(runs), compared, request.seed, aim.factors)
-        aim.rounds, aim.count = {stage: plan.rounds(stage) for stage in STAGES}, len(plan.groups)
-        tried = tried_of(runs, request.higher_is_better)
-        trial, time_left = next_trial(plan, tried), clock.left(runs)
-        for line in _progress(plan, tried, runs, ended, trial):
-            say(line)
-        if trial is None:
-            break
-        if why := _why_not(runs, runs[clock.earlier :]) or clock.exceeded(request, runs, left(plan, tried)):
-            say(why)
-            if aim.transport:
-                store.save()  # where no process has been run yet: the next call need not find out again what to try
-            break
-        store.check_room()
-        ended = trial, best_so_far(plan, tried)
-        run = _run(request, trial, store, tried, clock.real_seconds(time_left), say, run_one)
-        store.add(run)
-    result = find_result(plan, tried)
+    schedule = SearchSchedule(request, len(store.record.runs), simulated_seconds)
+    clock = Clock(request.budget, used_seconds, simulated_seconds)
+    run_schedule(schedule, store, clock, say, run_one)
+    result = find_result(schedule.plan, schedule.tried)
     if result.verdict != "unfinished":
         start = result.group if result.verdict == "improved" else None
-        search_while_running(request, start, store, time_left, say)
-    return plan, result
+        search_while_running(schedule.request, start, store, clock.left(), say)
+    elif store.record.aim and store.record.aim.transport:
+        store.save()  # where no process has been run yet: the next call need not find out again what to try
+    return schedule.plan, result
+
+
+@dataclass(frozen=True, slots=True)
+class MoreTime:
+    """``budget``: the time limit, in seconds, with which the same command comes to an end; ``missing`` processes then,
+    which take ``seconds`` each."""
+
+    budget: int
+    missing: int
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """For `next:`."""
+        limit = f"{self.budget // 60}m" if self.budget % 60 == 0 else f"{self.budget}s"
+        missing = format_count(self.missing, "more process", "more processes")
+        return f"the same command with --budget {limit}: {missing} of about {self.seconds:.3g} s each"
 
 
 def needs_more_time(
     request: Request, plan: TunePlan, record: TuneRecord, result: TuneResult, simulated: float | None = None
 ) -> MoreTime | None:
-    """Of a search that ended without an answer, where more processes may give one. ``simulated``: seconds, as for
-    :func:`run_tune`."""
-    runs, aim = record.runs, record.aim
-    is_open = result.verdict in ("unfinished", "nothing_resolved") and not _why_not(runs, runs)
-    if aim is None or request.budget is None or not is_open:
+    """Of a search that ended without an answer: the least budget, of what was given at least, that is enough for what
+    is missing of ``plan``, or of the next larger one where nothing is; None where the largest is done, or more
+    processes would show nothing. A budget chooses the plan, so that it must be one that chooses this one.
+    ``simulated``: seconds, as for :func:`run_tune`."""
+    runs, aim, budget = record.runs, record.aim, request.budget
+    is_open = result.verdict in ("unfinished", "nothing_resolved") and not (why_no_more(runs) or _plain_fails(runs))
+    if aim is None or budget is None or not is_open:
         return None
-    seconds = _Clock(request.budget, simulated, len(runs), 0.0).seconds_each(runs), simulated or _seconds(runs)
-    tried = tried_of(runs, request.higher_is_better)
-    return more_time(plan, tried, aim.groups, aim.factors, seconds, request.budget, aim.look_seconds)
+    chooses, each = seconds_each(runs, simulated), simulated or _seconds(runs)
+    tried, found = tried_of(runs, request.higher_is_better), None
+    for one in (plan, *_larger(plan, aim)):
+        if missing := _missing(one, tried):
+            whole = 0.0 if one == plan else aim.look_seconds + one.most_processes * chooses
+            needed = max(budget, whole, missing * each)
+            step = 60 if needed > 180 else 1  # whole minutes
+            found = MoreTime(step * math.ceil(needed / step), missing, each)
+            if plan_for(aim.groups, chooses, found.budget - aim.look_seconds, plan.seed, aim.factors) == one:
+                break
+    return found
+
+
+def _larger(plan: TunePlan, aim: SearchAim) -> list[TunePlan]:
+    """The smallest first."""
+    known = reversed(list(plans(aim.groups, plan.seed, aim.factors)))
+    return [one for one in known if one.most_processes > plan.most_processes]
+
+
+def _missing(plan: TunePlan, tried: Sequence[Tried]) -> int:
+    """Processes of a plan; all that it may still take, as long as it is not known what is confirmed."""
+    waiting = list(left(plan, tried))
+    is_known = all(trial.stage in ("best two", "confirm") for trial in waiting)
+    most = 0 if is_known else plan.most_processes - sum(one.time is not None for one in tried)
+    return max(len(waiting), most)
 
 
 def kept_text(runs: Sequence[RunRecord]) -> str:
@@ -163,50 +208,31 @@ def kept_text(runs: Sequence[RunRecord]) -> str:
     return f"continued: kept {' and '.join(clauses if groups else clauses[1:])}{alone}." if kept else ""
 
 
-def _why_not(runs: Sequence[RunRecord], own: Sequence[RunRecord]) -> str:
-    """Why more processes would show nothing, by all so far and by those of this call alone; empty if they may."""
-    if why := why_no_more(runs):
-        return why
-    last = [run for run in own if run.arm == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
+def _plain_fails(runs: Sequence[RunRecord]) -> str:
+    """Why more processes would show nothing, by those of plain NCCL; empty if they may."""
+    last = [run for run in runs if run.arm == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
     if len(last) < ATTEMPTS or any(run.counted for run in last):
         return ""
     failed = last[-1].reason or last[-1].last_line
     return f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
 
 
-def _measured(request: Request, runs: Sequence[RunRecord], say: Say) -> Request:
+def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
     """By wall time, if the first process that called NCCL and did not fail came to its own end and gave no other value:
     a job whose calls are too few to count. Values by the one and by the other cannot be compared, so that it stays."""
     first = next((run for run in runs if run.called_nccl and not run.failed), None)
     is_short = first is not None and first.value is None and first.ended == "itself"
-    if request.measure != "calls" or not is_short:
-        return request
-    say("too few NCCL calls to count in one process: the wall time of the command is compared.")
-    return replace(request, by="wall")
+    return replace(request, by="wall") if request.measure == "calls" and is_short else request
+
+
+def seconds_each(runs: Sequence[RunRecord], simulated: float | None) -> float:
+    """Of the first process with a result, so that the same record always gives the same plan."""
+    return simulated or next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
 
 
 def _seconds(runs: Sequence[RunRecord]) -> float:
     """What a process takes."""
     return statistics.median(run.seconds for run in runs) if runs else FIRST_GUESS_SECONDS
-
-
-def _run(
-    request: Request,
-    trial: TuneTrial,
-    store: Store[TuneRecord],
-    tried: Sequence[Tried],
-    time_left: float | None,
-    say: Say,
-    run_one: RunOne | None,
-) -> RunRecord:
-    def lost(samples: Sequence[float]) -> bool:
-        return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
-
-    limit = _run_limit(request, store.record.runs)
-    request = replace(numbered(request, len(store.record.runs) + 1), is_lost=lost, run_limit=limit)
-    arm = arm_with(trial.group.name, trial.group.settings)
-    task = Task(Kind.PROCESS, arm, trial.round, stage=trial.stage)
-    return (run_one or run_task)(request, task, store, time_left, say)
 
 
 def _run_limit(request: Request, runs: Sequence[RunRecord]) -> float | None:
@@ -215,35 +241,3 @@ def _run_limit(request: Request, runs: Sequence[RunRecord]) -> float | None:
     if not known or request.run_limit is None:
         return request.run_limit
     return min(request.run_limit, max(LEAST_LIMIT, HANGING * statistics.median(known)))
-
-
-# -- for the one who waits
-
-
-def _progress(
-    plan: TunePlan,
-    tried: Sequence[Tried],
-    runs: Sequence[RunRecord],
-    ended: tuple[TuneTrial, StartGroup | None] | None,
-    coming: TuneTrial | None,
-) -> Iterator[str]:
-    """The process that has ended, if any, and the time that is left; the best so far, where that is another one than
-    before or is known better."""
-    if ended is None:
-        return
-    trial, before = ended
-    *earlier, run = runs
-    if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in earlier):
-        yield f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked."
-    gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"
-    which = f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}"
-    most = plan.most_processes - sum(one.time is not None for one in tried)  # by the results so far it may be fewer
-    yield f"{which}: {gave} ({'the last one' if coming is None else f'at most {most} left'})"
-    yield from _best(plan, tried, trial, before)
-
-
-def _best(plan: TunePlan, tried: Sequence[Tried], trial: TuneTrial, before: StartGroup | None) -> Iterator[str]:
-    best = best_so_far(plan, tried)
-    if best is not None and (best != before or trial.group == best):
-        speedup = deciding_runs(tried, best).speedup
-        yield f"  best so far: {best.name}{'' if speedup is None else f', {speedup.text} over plain NCCL'}"

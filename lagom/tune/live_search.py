@@ -14,7 +14,6 @@ from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import Say, run_task
 from lagom.start import StartGroup
-from lagom.tune.numbering import numbered
 from lagom.tune.stages import TuneRecord
 
 #: A live search is not begun with less time than this: it has to learn the iteration first.
@@ -40,7 +39,7 @@ def search_while_running(
     say("one more process tunes the job while it runs, inside this start.")
     settings = {} if start is None else dict(start.settings)
     task = Task(Kind.TUNING, TrialArm("while it runs", Kind.TUNING, strategy="auto", environ=settings))
-    run = run_task(numbered(request, len(store.record.runs) + 1), task, store, time_left, say)
+    run = run_task(request.numbered(len(store.record.runs) + 1), task, store, time_left, say)
     store.add(run)
     say(describe_live(run))
 

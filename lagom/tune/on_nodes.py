@@ -11,15 +11,14 @@ from typing import Any
 from lagom.config_file import Fingerprint, SavedConfig
 from lagom.experiment.arm import Kind, Task, arm_with
 from lagom.experiment.process import Ended, ProcessStart, run_process
-from lagom.experiment.request import Request
+from lagom.experiment.request import TRIAL, Request
 from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import RunProcess, Say, run_task
 from lagom.nodes.enrolment import Session
 from lagom.nodes.exchange import MOST_LINE, Done, FoundStart, to_line
 from lagom.nodes.rounds import IsOver, RoundResult, Rounds
-from lagom.tune.numbering import TRIAL, numbered
 from lagom.tune.stages import TuneRecord
-from lagom.version import __version__
+from lagom.tune.tune_result import evidence_of
 
 MOST_SAMPLES = 2000
 #: Exit codes of processes that signals ended, as Python and as shells write them, lie within.
@@ -72,7 +71,7 @@ def follow(session: Session, request: Request, store: Store[TuneRecord], say: Sa
 
     def run(settings: Mapping[str, str], number: int, limit: float | None, is_over: IsOver) -> Done:
         task = Task(Kind.PROCESS, arm_with(f"process {number}", settings))
-        asked = replace(numbered(request, number), run_limit=limit, budget=None)
+        asked = replace(request.numbered(number), run_limit=limit, budget=None)
         runs.append(run_task(asked, task, store, None, say, lambda start: run_process(until_over(start, is_over))))
         return done_of(runs[-1])
 
@@ -162,9 +161,6 @@ def found_of(saved: SavedConfig, text: str) -> FoundStart:
 def saved_of(found: FoundStart) -> SavedConfig:
     """And back: the same on every node."""
     made = Fingerprint(found.nccl, found.ranks, found.nodes, found.gpu, found.p2p, found.simulated)
-    proof = {
-        "lagom": __version__, "start": dict(found.settings), "speedup": found.speedup, "low": found.low,
-        "high": found.high, "processes": found.processes, "measure": found.measure, "ranks": found.ranks,
-        "ordinal": None,
-    }  # fmt: skip
+    gain = (found.speedup, found.low, found.high)
+    proof = evidence_of(found.settings, gain, found.processes, found.measure, found.ranks)
     return SavedConfig(made, (), dict(found.settings), (proof,))

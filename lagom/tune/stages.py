@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from lagom.environment import check_start_settings
 from lagom.experiment.store import ExperimentRecord
@@ -18,45 +18,6 @@ from lagom.tune.design import Row, design_rows
 Stage = Literal["screen", "best two", "design", "confirm"]
 STAGES: tuple[Stage, ...] = ("screen", "best two", "design", "confirm")
 PLAIN = StartGroup("plain NCCL")
-
-
-def _checked(group: StartGroup) -> StartGroup:
-    check_start_settings(dict(group.settings))
-    return group
-
-
-#: A record may have been written by somebody else, and what it names is set for the job.
-CheckedGroup = Annotated[StartGroup, AfterValidator(_checked)]
-CheckedFactors = Annotated[dict[str, list[str]], AfterValidator(check_start_settings)]
-
-
-class SearchAim(BaseModel):
-    """What a search set out to do: ``transport`` as NCCL connected the ranks, ``groups`` most promising first,
-    ``factors`` that are screened together, and the rounds of each stage. ``look_seconds``: of the budget, what the
-    process took that is not compared."""
-
-    transport: str
-    groups: list[CheckedGroup]
-    factors: CheckedFactors = Field(default_factory=dict)  # of the design: values of each variable
-    count: int = 0  # of the groups, those that the time is enough for
-    rounds: dict[str, int] = Field(default_factory=dict)
-    seed: int = 0
-    look_seconds: float = 0.0
-
-    @property
-    def plan(self) -> TunePlan:
-        """That of the newest call."""
-        screen, best_two, design, confirm = (self.rounds.get(stage, 0) for stage in STAGES)
-        factors = tuple((name, tuple(values)) for name, values in self.factors.items()) if design else ()
-        return TunePlan(tuple(self.groups[: self.count]), screen, best_two, confirm, self.seed, design, factors)
-
-
-class TuneRecord(ExperimentRecord):
-    """The samples of ``lagom tune``. ``aim``: None until it is known how the ranks are connected, and on a node that
-    follows another one."""
-
-    schedule: Literal["tune"] = "tune"
-    aim: SearchAim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +52,7 @@ class TunePlan:
     design: int = 0
     factors: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    def rounds(self, stage: Stage) -> int:
+    def rounds(self, stage: str) -> int:
         """Of a stage; of the design, how often it may be run."""
         return {"screen": self.screen, "best two": self.best_two, "design": self.design, "confirm": self.confirm}[stage]
 
@@ -105,6 +66,33 @@ class TunePlan:
         rows = self.rows(self.design)
         grouped = (len(self.groups) + 2) * self.screen + 4 * self.best_two if self.groups else 2
         return grouped + len(rows) + (2 + bool(self.groups) + bool(rows)) * self.confirm
+
+
+class SearchAim(BaseModel):
+    """What a search set out to do: ``transport`` as NCCL connected the ranks, ``groups`` most promising first, and
+    ``factors``, values of variables that are screened together. ``look_seconds``: of the budget, what the process took
+    that is not compared. ``plan``: what the time of the newest call is enough for."""
+
+    transport: str
+    groups: list[StartGroup]
+    factors: dict[str, list[str]] = Field(default_factory=dict)
+    look_seconds: float = 0.0
+    plan: TunePlan = TunePlan(())
+
+    @model_validator(mode="after")
+    def _check(self) -> SearchAim:
+        """A record may have been written by somebody else, and what it names is set for the job."""
+        for settings in (self.factors, *(group.settings for group in self.groups)):
+            check_start_settings(dict(settings))
+        return self
+
+
+class TuneRecord(ExperimentRecord):
+    """The samples of ``lagom tune``. ``aim``: None until it is known how the ranks are connected, and on a node that
+    follows another one."""
+
+    schedule: Literal["tune"] = "tune"
+    aim: SearchAim | None = None
 
 
 @lru_cache(maxsize=8)

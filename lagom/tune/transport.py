@@ -16,7 +16,6 @@ from lagom.experiment.process import Ended, ProcessStart, Seen, grace_within, ru
 from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord
 from lagom.start import Transport
-from lagom.tune.numbering import numbered
 
 #: After the first connection: others come with the first use of their algorithm.
 LOOK_SECONDS = 5.0
@@ -125,7 +124,7 @@ def find_connected(
             since.append(time.monotonic())
         return bool(since) and time.monotonic() - since[0] > LOOK_SECONDS
 
-    request = numbered(request, LOOK)
+    request = request.numbered(LOOK)
     environ = {**request.environ, **debug_variables(folder)}
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)

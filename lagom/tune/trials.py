@@ -51,7 +51,7 @@ def left(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
             yield from _missing(plan, tried, stage, number, groups)
 
 
-def rounds(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> int:
+def rounds(plan: TunePlan, tried: Sequence[Tried], stage: str) -> int:
     """Of a stage. A design that need not be folded over leaves time for more that confirm."""
     saved = stage == "confirm" and plan.design > 1 and not is_folded(plan, tried)
     return max(plan.rounds(stage), MOST_CONFIRM) if saved else plan.rounds(stage)

@@ -103,21 +103,24 @@ def saved_config(
     last = max((run for run in runs if run.stage == "confirm"), key=lambda run: (run.ranks, run.ranks_seen))
     major, minor, patch = (int(part) for part in (last.nccl or "0.0.0").split("."))
     fingerprint = Fingerprint(
-        nccl_version=major * 10000 + minor * 100 + patch,
-        ranks=last.ranks,
-        nodes=last.nodes,
-        gpu=last.gpu,
-        p2p=last.peer_access,
-        simulated=any(run.simulated for run in runs),
-    )
-    evidence: dict[str, Any] = {
-        "lagom": __version__, "start": dict(result.group.settings), "speedup": result.speedup.value,
-        "low": result.speedup.low, "high": result.speedup.high, "processes": list(result.speedup.count),
-        "measure": metric or last.measure, "ranks": last.ranks, "ordinal": None,
+        nccl_version=major * 10000 + minor * 100 + patch, ranks=last.ranks, nodes=last.nodes, gpu=last.gpu,
+        p2p=last.peer_access, simulated=any(run.simulated for run in runs),
+    )  # fmt: skip
+    settings, found = dict(result.group.settings), result.speedup
+    gain = (found.value, found.low, found.high)
+    evidence = evidence_of(settings, gain, found.count, metric or last.measure, last.ranks)
+    sections, proofs = ((), ()) if live is None else (live.sections, live.evidence)
+    return SavedConfig(fingerprint, sections, settings, (evidence, *proofs))
+
+
+def evidence_of(
+    settings: Mapping[str, str], gain: tuple[float, float, float], processes: Sequence[int], measure: str, ranks: int
+) -> dict[str, Any]:
+    """Of start settings, as a saved config keeps it. ``gain``: speed-up over plain NCCL and its 95 % interval."""
+    return {
+        "lagom": __version__, "start": dict(settings), "speedup": gain[0], "low": gain[1], "high": gain[2],
+        "processes": list(processes), "measure": measure, "ranks": ranks, "ordinal": None,
     }  # fmt: skip
-    sections = () if live is None else live.sections
-    proofs = () if live is None else live.evidence
-    return SavedConfig(fingerprint, sections, dict(result.group.settings), (evidence, *proofs))
 
 
 @dataclass(frozen=True, slots=True)

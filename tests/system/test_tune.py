@@ -19,6 +19,7 @@ from lagom.config_file import load_config
 from lagom.environment import read_conf
 from lagom.experiment.store import RunRecord, read_record
 from lagom.start import Transport, find_variable, known_factors, known_groups
+from lagom.tune import TuneRecord
 from tests.forked_commands import lagom
 from tests.system.launched import bare_environment
 from tests.waiting import wait_until
@@ -100,7 +101,7 @@ def write_job(place: Path, more: str, iterations: int = 6, real_ms: int = 1) -> 
 def runs_in(place: Path) -> list[RunRecord]:
     """What the record holds."""
     record = place / "out" / "bench.json"
-    return read_record(record).runs if record.exists() else []
+    return read_record(record, TuneRecord).runs if record.exists() else []
 
 
 @pytest.mark.slow

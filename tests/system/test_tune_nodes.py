@@ -17,6 +17,7 @@ import pytest
 from lagom.config_file import load_config
 from lagom.experiment.store import RunRecord, read_record
 from lagom.start import Transport, known_groups
+from lagom.tune import TuneRecord
 from tests.forked_commands import Lagom, lagom
 from tests.system.test_tune import GROUPS_ALONE, METRIC, environment, write_job
 from tests.tiers import FULL
@@ -83,7 +84,7 @@ def coordinator_of(done: dict[str, subprocess.CompletedProcess[str]]) -> tuple[s
 
 def started_on(place: Path, node: str, first: str) -> Iterator[RunRecord]:
     folder = place / "out" if node == first else place / "out" / f"node-{node}"
-    yield from read_record(folder / "bench.json").runs
+    yield from read_record(folder / "bench.json", TuneRecord).runs
 
 
 def test_an_interruption_on_one_node_ends_both_and_both_have_run_the_same(tmp_path: Path) -> None:

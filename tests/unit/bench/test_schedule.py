@@ -3,47 +3,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lagom.bench.arm_words import parse_arms
 from lagom.bench.results import BenchRecord
-from lagom.bench.schedule import ATTEMPTS, left, open_store, preview, tasks
+from lagom.bench.schedule import ATTEMPTS, BenchSchedule, left, preview, tasks
 from lagom.experiment.arm import Kind
 from lagom.experiment.request import Request
 from lagom.experiment.results_folder import discard
 from lagom.experiment.store import ArmWindow, BadRecord, RunRecord
 
 
-def request(*words: str, **numbers: int) -> Request:
-    return Request(("train",), parse_arms(list(words)), Path("nowhere"), **numbers)  # type: ignore[arg-type]
+def schedule(*words: str, folder: Path = Path("nowhere"), metric: str = "", **numbers: int) -> BenchSchedule:
+    return BenchSchedule(Request(("train",), folder, metric=metric), parse_arms(list(words)), **numbers)
 
 
-def record(asked: Request, *runs: RunRecord) -> BenchRecord:
-    return open_store(asked).record.model_copy(update={"runs": list(runs)})
+def record(asked: BenchSchedule, *runs: RunRecord) -> BenchRecord:
+    return asked.open_store().record.model_copy(update={"runs": list(runs)})
 
 
 def test_tuning_comes_before_the_comparison_that_needs_it_and_processes_last() -> None:
-    kinds = [task.kind for task in tasks(request("lagom,guided,static,off", rounds=2, jobs=2))]
+    kinds = [task.kind for task in tasks(schedule("lagom,guided,static,off", rounds=2, jobs=2))]
     assert kinds == [Kind.TUNING] * 2 + [Kind.IN_JOB] * 2 + [Kind.PROCESS] * 6
 
 
 def test_a_round_runs_every_arm_once_and_stock_twice_in_an_order_of_its_own() -> None:
     arms = "off,env=A=1,env=B=1,env=C=1"
     rounds: dict[int, list[str]] = {}
-    for task in tasks(request(arms, rounds=6)):
+    for task in tasks(schedule(arms, rounds=6)):
         if task.kind is Kind.PROCESS and task.arm is not None:
             rounds.setdefault(task.round, []).append(task.arm.name)
     every = sorted(["own:stock", "own:stock", *arms.split(",")])
     assert all(sorted(names) == every for names in rounds.values())
     assert len({tuple(names) for names in rounds.values()}) > 1, "shuffled"
-    again = [task for task in tasks(request(arms, rounds=6)) if task.kind is Kind.PROCESS]
-    assert again == [task for task in tasks(request(arms, rounds=6)) if task.kind is Kind.PROCESS], "by the seed"
+    again = [task for task in tasks(schedule(arms, rounds=6)) if task.kind is Kind.PROCESS]
+    assert again == [task for task in tasks(schedule(arms, rounds=6)) if task.kind is Kind.PROCESS], "by the seed"
 
 
 def test_what_was_done_is_not_done_again_and_what_was_cut_off_is() -> None:
-    asked = request("lagom,off", rounds=1)
+    asked = schedule("lagom,off", rounds=1)
     first = record(asked, RunRecord(kind="tuning", arm="lagom", outcome={"verdict": "improved"}, ended="us"))
     assert [task.kind for task in left(asked, first)] == [Kind.IN_JOB] + [Kind.PROCESS] * 3
     window = ArmWindow(arm="stock", z=[(1.0, 1.0)])
@@ -56,7 +57,7 @@ def test_what_was_done_is_not_done_again_and_what_was_cut_off_is() -> None:
 
 
 def test_what_keeps_failing_is_given_up() -> None:
-    asked = request("lagom,static=2")
+    asked = schedule("lagom,static=2")
     broken = RunRecord(kind="tuning", arm="lagom", exit=1)
     assert left(asked, record(asked, broken))[0].kind is Kind.TUNING
     assert left(asked, record(asked, *[broken] * ATTEMPTS))[0].kind is Kind.IN_JOB
@@ -68,12 +69,12 @@ def comparison(windows: int, ended: str, **fields: object) -> RunRecord:
     return RunRecord.model_validate({"kind": "in job", "windows": pair * windows, "ended": ended, **fields})
 
 
-def cycles_left(asked: Request, *runs: RunRecord) -> list[int]:
+def cycles_left(asked: BenchSchedule, *runs: RunRecord) -> list[int]:
     return [task.cycles for task in left(asked, record(asked, *runs)) if task.kind is Kind.IN_JOB]
 
 
 def test_a_comparison_is_asked_for_the_cycles_it_still_lacks_however_often_it_was_cut_off() -> None:
-    asked = request("static=2", cycles=40)
+    asked = schedule("static=2", cycles=40)
     cut = [comparison(10, "budget", cycles=40), comparison(9, "limit", cycles=30), comparison(6, "budget", cycles=21)]
     assert [cycles_left(asked, *cut[:parts]) for parts in range(4)] == [[40], [30], [21], [15]]
     assert cycles_left(asked, *cut, comparison(15, "us", cycles=15)) == []
@@ -81,12 +82,12 @@ def test_a_comparison_is_asked_for_the_cycles_it_still_lacks_however_often_it_wa
     assert cycles_left(asked, comparison(20, "budget", cycles=40), crashed) == [5], "what it measured counts"
     short = comparison(3, "itself", cycles=40)
     assert cycles_left(asked, short) == [], "a job that is over sooner would be so again"
-    assert cycles_left(request("static=2", cycles=50), *cut, comparison(15, "us", cycles=15)) == [10]
-    assert cycles_left(request("static=2", cycles=8, jobs=2), comparison(3, "budget", cycles=8)) == [5, 8]
+    assert cycles_left(schedule("static=2", cycles=50), *cut, comparison(15, "us", cycles=15)) == [10]
+    assert cycles_left(schedule("static=2", cycles=8, jobs=2), comparison(3, "budget", cycles=8)) == [5, 8]
 
 
 def test_what_the_budget_cut_off_has_not_failed() -> None:
-    asked = request("lagom,off", rounds=1)
+    asked = schedule("lagom,off", rounds=1)
     cut = [RunRecord(kind=kind, arm=arm, ended="budget") for kind, arm in (("tuning", "lagom"), ("process", "off"))]
     waiting = left(asked, record(asked, *cut * 5))
     assert [task.kind for task in waiting] == [Kind.TUNING, Kind.IN_JOB, *[Kind.PROCESS] * 3]
@@ -97,20 +98,20 @@ def test_what_the_budget_cut_off_has_not_failed() -> None:
 def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):
         monkeypatch.delenv(name, raising=False)
-    asked = Request(("train",), parse_arms(["static=2"]), tmp_path)
-    open_store(asked).add(comparison(8, "us", cycles=8))
+    asked = schedule("static=2", folder=tmp_path)
+    asked.open_store().add(comparison(8, "us", cycles=8))
     for name in ("LAGOM_SHM_DIR", "LAGOM_JOB_ID", "NCCL_DEBUG_FILE", "EDITOR"):
         monkeypatch.setenv(name, "elsewhere")
-    assert open_store(asked).record.runs, "no other job for that"
+    assert asked.open_store().record.runs, "no other job for that"
     for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):
         monkeypatch.setenv(name, "1")
         with pytest.raises(BadRecord, match=f"{name} was not set and is 1") as refused:
-            open_store(asked)
+            asked.open_store()
         monkeypatch.delenv(name)
         assert "--out" in str(refused.value)
         assert "--fresh" in str(refused.value)
     with pytest.raises(BadRecord, match="LAGOM_NT was not set and is 1"):
-        open_store(Request(("train",), asked.arms, tmp_path, environ={"LAGOM_NT": "1"}))
+        replace(asked, request=replace(asked.request, environ={"LAGOM_NT": "1"})).open_store()
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
@@ -118,12 +119,12 @@ def test_a_record_of_another_format_is_refused_by_its_number(tmp_path: Path, num
     """Even if the rest of it could not be read."""
     (tmp_path / "bench.json").write_text(f'{{"format": {number}}}')
     with pytest.raises(BadRecord, match=rf"json has format {number} and this lagom reads format 3; use the version of"):
-        open_store(Request(("train",), parse_arms(["off"]), tmp_path))
+        schedule("off", folder=tmp_path).open_store()
 
 
 def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:
     arm = "env=LD_PRELOAD=libnccl.so"
-    store = open_store(Request(("train",), parse_arms([f"static=2,{arm}"]), tmp_path))
+    store = schedule(f"static=2,{arm}", folder=tmp_path).open_store()
     store.add(comparison(8, "us", nccl="2.28.9", gpu="H200"))
     store.add(RunRecord(kind="process", arm="off"))
     store.add(RunRecord(kind="process", arm="own:stock", nccl="2.28.9"))
@@ -131,13 +132,13 @@ def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:
     for other in ({"nccl": "2.28.9", "gpu": "A40"}, {"nccl": "2.27.3", "gpu": "H200"}):
         with pytest.raises(BadRecord, match=r"was measured on NCCL 2\.28\.9, H200"):
             store.add(comparison(8, "us", **other))
-    assert len(open_store(Request(("train",), parse_arms([f"static=2,{arm}"]), tmp_path)).record.runs) == 4
+    assert len(schedule(f"static=2,{arm}", folder=tmp_path).open_store().record.runs) == 4
 
 
 def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(Request(("train",), parse_arms(["off"]), tmp_path))
+    store = schedule("off", folder=tmp_path).open_store()
     store.check_room()
     assert list(tmp_path.iterdir()) == []
     store.add(RunRecord(kind="process", arm="off", value=1.0))
@@ -158,7 +159,7 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
 def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "bench.json").write_bytes(damage)
     with pytest.raises(BadRecord, match=r"bench.json is not a benchmark .* --fresh\.$"):
-        open_store(Request(("train",), parse_arms(["off"]), tmp_path))
+        schedule("off", folder=tmp_path).open_store()
     assert (tmp_path / "bench.json").read_bytes() == damage
 
 
@@ -170,9 +171,9 @@ def test_what_cannot_be_thrown_away_is_refused_with_what_to_do(tmp_path: Path) -
 
 
 def test_one_measure_for_all_process_arms() -> None:
-    assert request("env=A=1").measure == "calls"
-    assert request("env=A=1,off").measure == "wall"
-    assert Request(("train",), parse_arms(["off"]), Path(), metric="t=(.*)").measure == "metric"
+    assert schedule("env=A=1").measure == "calls"
+    assert schedule("env=A=1,off").measure == "wall"
+    assert schedule("off", metric="t=(.*)").measure == "metric"
 
 
 @pytest.mark.parametrize(
@@ -189,8 +190,8 @@ def test_too_few_pairs_are_said_before_the_first_process(
     words: str, few: dict[str, int], enough: dict[str, int], sentences: list[str]
 ) -> None:
     def warnings(numbers: dict[str, int]) -> list[str]:
-        request = Request(("train",), parse_arms([words]), Path(), **numbers)  # type: ignore[arg-type]
-        return [one.removeprefix("warning: ") for one in preview(request) if one.startswith("warning: ")]
+        found = preview(schedule(words, **numbers))
+        return [one.removeprefix("warning: ") for one in found if one.startswith("warning: ")]
 
     found = warnings(few)
     assert len(found) == len(sentences)
@@ -201,7 +202,7 @@ def test_too_few_pairs_are_said_before_the_first_process(
 
 
 def said(words: str, metric: str = "") -> list[str]:
-    return list(preview(Request(("train",), parse_arms([words]), Path(), metric=metric, rounds=6, samples=30)))
+    return list(preview(schedule(words, metric=metric, rounds=6)))
 
 
 def test_the_number_of_processes_and_when_each_ends_is_said() -> None:

@@ -280,7 +280,7 @@ def test_steady_goes_on_by_the_saved_config_and_the_processes_of_an_earlier_sess
 ) -> None:
     given: list[dict[str, Any]] = []
 
-    def measured(request: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
+    def measured(schedule: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
         given.append(earlier)
         return {"complete": True, "results": []}
 
@@ -340,10 +340,10 @@ def test_steady_replays_what_tuning_found(
 ) -> None:
     asked: list[list[str]] = []
 
-    def measured(request: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
-        asked.append([arm.name for arm in request.arms])
+    def measured(schedule: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
+        asked.append([arm.name for arm in schedule.arms])
         if verdict == "improved":
-            config = request.folder / "00-tuning-lagom-00" / "config.lagom"
+            config = schedule.request.folder / "00-tuning-lagom-00" / "config.lagom"
             config.parent.mkdir(parents=True, exist_ok=True)
             config.write_text("lagom-config 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n")
         return {"complete": True, "results": [{"arm": "lagom", "search": {"verdict": verdict}}]}

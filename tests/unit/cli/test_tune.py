@@ -77,7 +77,7 @@ def invoke_in(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], e
 
 
 def test_nodes_that_measure_otherwise_do_not_agree(tmp_path: Path) -> None:
-    request = Request(command=("train",), arms=(), folder=tmp_path, metric="a: (.*)", nnodes=2)
+    request = Request(command=("train",), folder=tmp_path, metric="a: (.*)", nnodes=2)
     others = [replace(request, metric="b: (.*)"), replace(request, higher_is_better=True), replace(request, samples=7)]
     assert len({facts_of_node(one).command for one in (request, *others)}) == 4
     assert facts_of_node(replace(request, folder=tmp_path / "other")) == facts_of_node(request)

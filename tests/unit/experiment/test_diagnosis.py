@@ -43,8 +43,7 @@ def read(*lines: str) -> Metric:
 def why(name: str, seen: Seen, *, metric: str = METRIC, rate: JobRegions | None = None) -> str:
     """Of a process of an arm, or of the comparison within one job ("")."""
     arm = ARMS.get(name)
-    arms = [one for one in ARMS.values() if one.plugin or rate is None]  # calls are counted where all have the plugin
-    request = Request(("train",), tuple(arms), Path(), metric=metric)
+    request = Request(("train",), Path(), metric=metric, by="" if metric or rate is not None else "wall")
     return diagnose(request, Task(Kind.IN_JOB if arm is None else arm.kind, arm), seen, rate)
 
 

@@ -29,7 +29,7 @@ def warming() -> Metric:
 
 
 def asked(measure: str, samples: int) -> Request:
-    return Request(("train",), (), Path("results"), samples=samples, by=measure)
+    return Request(("train",), Path("results"), samples=samples, by=measure)
 
 
 def ended(seen: Seen, exit_code: int = 0, by: str = "itself") -> Ended:

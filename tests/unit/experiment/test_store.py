@@ -14,12 +14,20 @@ import pytest
 from lagom.bench.results import BenchRecord
 from lagom.experiment.request import Request
 from lagom.experiment.results_folder import claim
-from lagom.experiment.store import FILE, BadRecord, OtherSchedule, RunRecord, Store, begin_record, read_record
+from lagom.experiment.store import (
+    FILE,
+    BadRecord,
+    ExperimentRecord,
+    OtherSchedule,
+    RunRecord,
+    Store,
+    read_record,
+)
 from lagom.tune import TuneRecord
 
 
 def store_of(request: Request) -> Store[TuneRecord]:
-    return Store(request.folder, begin_record(TuneRecord, request))
+    return Store(request, TuneRecord)
 
 
 HOLDER = """
@@ -73,7 +81,7 @@ GROUP = {"name": "8 channels", "settings": {"NCCL_MIN_NCHANNELS": "8"}}
     ],
 )
 def test_a_record_brings_no_variable_that_is_no_start_setting(aim: dict[str, Any], tmp_path: Path) -> None:
-    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    request = Request(("train",), tmp_path, metric="step (.+)")
     store = store_of(request)
     store.check_room()
     record = json.loads(store.record.model_dump_json())
@@ -85,16 +93,16 @@ def test_a_record_brings_no_variable_that_is_no_start_setting(aim: dict[str, Any
 
 
 def test_a_record_is_continued_from_no_link_and_read_from_any_file(tmp_path: Path) -> None:
-    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    request = Request(("train",), tmp_path, metric="step (.+)")
     (tmp_path / "elsewhere").write_text(store_of(request).record.model_dump_json())
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(BadRecord, match="cannot be read"):
         store_of(request)
-    assert read_record(tmp_path / FILE).command == ["train"]
+    assert read_record(tmp_path / FILE, ExperimentRecord).command == ["train"]
 
 
 def test_a_record_that_every_user_may_write_is_not_continued(tmp_path: Path) -> None:
-    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    request = Request(("train",), tmp_path, metric="step (.+)")
     (tmp_path / FILE).write_text(store_of(request).record.model_dump_json())
     (tmp_path / FILE).chmod(0o666)
     with pytest.raises(BadRecord, match="may be written by every user"):
@@ -114,12 +122,12 @@ def test_a_process_that_showed_all_that_was_wanted_without_nccl_is_known(
 
 
 def test_a_record_of_the_other_command_is_refused_and_may_be_read_as_what_both_have(tmp_path: Path) -> None:
-    request = Request(("train",), (), tmp_path, metric="step (.+)")
+    request = Request(("train",), tmp_path, metric="step (.+)")
     store_of(request).save()
     with pytest.raises(
         OtherSchedule, match=r"holds results of `lagom tune`, and those of `lagom bench` are needed; name"
     ):
-        Store(tmp_path, begin_record(BenchRecord, request, arms=[]))
-    assert read_record(tmp_path / FILE).schedule == "tune"
+        Store(request, BenchRecord, arms=[])
+    assert read_record(tmp_path / FILE, ExperimentRecord).schedule == "tune"
     with pytest.raises(BadRecord, match="its metric differs"):
-        store_of(Request(("train",), (), tmp_path))
+        store_of(Request(("train",), tmp_path))

@@ -19,11 +19,11 @@ from lagom.experiment.job_regions import JobRegions
 from lagom.experiment.metric import Metric
 from lagom.experiment.process import Ended, ProcessStart, Seen
 from lagom.experiment.request import Request
-from lagom.experiment.store import ExperimentRecord, RunRecord, Store, begin_record
+from lagom.experiment.store import ExperimentRecord, RunRecord, Store
 from lagom.experiment.trial import fill_result
 
 ARM = next(arm for arm in parse_arms(["own:stock"]) if arm.kind is Kind.PROCESS)
-REQUEST = Request(("train",), (ARM,), Path(), metric="step (.+)")
+REQUEST = Request(("train",), Path(), metric="step (.+)")
 SAMPLES = [(float(at), 5.0) for at in range(9)]
 
 
@@ -73,9 +73,7 @@ def test_a_process_that_is_interrupted_leaves_no_watch_and_no_region(
     before = inotify_instances()
     request = replace(REQUEST, folder=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        trial.run_task(
-            request, Task(Kind.PROCESS, ARM), Store(tmp_path, begin_record(ExperimentRecord, request)), None, print
-        )
+        trial.run_task(request, Task(Kind.PROCESS, ARM), Store(request, ExperimentRecord), None, print)
     assert (watches, inotify_instances()) == ([before + 1], before)
     assert list((tmp_path / "shm").iterdir()) == []
 

@@ -18,7 +18,7 @@ from lagom import journal
 from lagom.errors import JournalError
 from lagom.experiment.store import FILE, RunRecord
 from lagom.start import StartGroup
-from lagom.tune import PLAIN
+from lagom.tune import PLAIN, TunePlan
 from lagom.tune.stages import SearchAim, TuneRecord
 from tests.unit.report.test_run_text import ONE_UP, events
 
@@ -120,7 +120,7 @@ GROUP = StartGroup("4 threads", {"NCCL_SOCKET_NTHREADS": "4"})
 
 def write_search(folder: Path, speedup: float = 2.0, aim: SearchAim | None = None, **fields: Any) -> Path:
     """The results of a search over one group, whose confirming processes are so many times as fast as plain NCCL."""
-    aim = aim or SearchAim(transport="NET/Socket", groups=[GROUP], count=1, rounds={"screen": 1, "confirm": 2})
+    aim = aim or SearchAim(transport="NET/Socket", groups=[GROUP], plan=TunePlan((GROUP,), 1, 0, 2))
     trials = [("screen", GROUP.name, 0, 30.0), ("screen", PLAIN.name, 0, 60.0), ("screen", PLAIN.name, 0, None)]
     trials += [("screen", PLAIN.name, 0, 61.0)]
     for number in range(2):

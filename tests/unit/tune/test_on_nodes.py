@@ -14,14 +14,13 @@ from lagom.experiment.arm import Kind, Task, arm_with
 from lagom.experiment.metric import Metric
 from lagom.experiment.process import Ended, ProcessStart, Seen
 from lagom.experiment.request import Request
-from lagom.experiment.store import RunRecord, Store, begin_record
+from lagom.experiment.store import RunRecord, Store
 from lagom.nodes.enrolment import Session, enrol, facts_of
 from lagom.nodes.exchange import Done
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
 from lagom.nodes.rounds import RoundResult
 from lagom.tune import on_nodes
-from lagom.tune.numbering import numbered
 from lagom.tune.on_nodes import Coordinator, done_of, follow, found_of, joined, saved_of
 from lagom.tune.stages import TuneRecord
 
@@ -44,11 +43,11 @@ def sessions(folder: Path) -> tuple[Session, Session]:
 
 def request_in(folder: Path) -> Request:
     folder.mkdir()
-    return Request(command=("train",), arms=(), folder=folder, samples=3, metric=METRIC, nnodes=2)
+    return Request(command=("train",), folder=folder, samples=3, metric=METRIC, nnodes=2)
 
 
 def store_in(request: Request) -> Store[TuneRecord]:
-    return Store(request.folder, begin_record(TuneRecord, request))
+    return Store(request, TuneRecord)
 
 
 class Job:
@@ -86,7 +85,7 @@ def test_the_value_comes_from_the_node_that_has_it_and_both_run_the_same(
             coordinator, store, found = Coordinator(one), store_in(here), []
             for number, settings in enumerate(({}, SETTINGS), 1):
                 task = Task(Kind.PROCESS, arm_with("x", settings))
-                found.append(coordinator.run_task(numbered(here, number), task, store, None, said.append))
+                found.append(coordinator.run_task(here.numbered(number), task, store, None, said.append))
                 store.add(found[-1])
             coordinator.finish("plain_is_best")
             return found

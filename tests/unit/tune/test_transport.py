@@ -204,7 +204,7 @@ LOGS = "import os; open(os.environ['NCCL_DEBUG_FILE'].replace('%h', 'h').replace
 )
 def test_why_the_first_process_showed_no_transport_is_said(tmp_path: Path, job: str, wanted: str, why_not: str) -> None:
     said: list[str] = []
-    found = find_connected(Request((sys.executable, "-c", job), (), tmp_path), said.append)
+    found = find_connected(Request((sys.executable, "-c", job), tmp_path), said.append)
     assert found == Connected(why_not=why_not)
     assert len(said) == 1
     assert wanted in said[0]
@@ -215,7 +215,7 @@ def test_a_first_process_that_was_ended_at_its_limit_is_said_with_its_seconds(tm
     said: list[str] = []
     job = "import time; time.sleep(3000)"
     began = time.monotonic()
-    found = find_connected(Request((sys.executable, "-c", job), (), tmp_path, budget=1.0), said.append)
+    found = find_connected(Request((sys.executable, "-c", job), tmp_path, budget=1.0), said.append)
     assert found == Connected()
     assert 1.0 <= found.seconds <= time.monotonic() - began, "of the budget"
     (seconds,) = re.findall(r"was ended after (\d+) s; by then no rank was connected through NCCL", " ".join(said))
@@ -234,7 +234,7 @@ def test_over_an_unknown_network_what_every_network_may_need_is_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = LOGS.replace(RESERVED, over("UCX"))
-    record = _choose_groups(Request((sys.executable, "-c", job), (), tmp_path), SEARCH, PlainNccl({}, {}), None)
+    record = _choose_groups(Request((sys.executable, "-c", job), tmp_path), SEARCH, PlainNccl({}, {}), None)
     assert (record.transport, record.groups) == ("NET/UCX", [])
     assert {"NCCL_MIN_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE"} <= set(record.factors)
     assert not [name for name in record.factors if "_IB_" in name or "SOCK" in name or "NVL" in name]
@@ -242,7 +242,7 @@ def test_over_an_unknown_network_what_every_network_may_need_is_tried(
 
 
 def test_what_the_first_process_shows_decides_what_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    request = Request((sys.executable, "-c", LOGS), (), tmp_path)
+    request = Request((sys.executable, "-c", LOGS), tmp_path)
     record = _choose_groups(request, SEARCH, PlainNccl({}, {}), None)
     assert (record.transport, [group.name for group in record.groups]) == ("NVLink", ["copy engines"])
     assert "NCCL_MAX_CTAS" in record.factors

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lagom.environment import read_conf
-from lagom.experiment.request import Request
-from lagom.experiment.store import RunRecord, begin_record
+from lagom.experiment.store import RunRecord
 from lagom.tune import PLAIN, TunePlan, TuneRecord, find_result
 from lagom.tune.stages import STAGES, Tried, TuneTrial
 from lagom.tune.tune_result import PlainNccl, as_json, conf_text, saved_config, tried_of
@@ -110,7 +109,6 @@ def test_a_speed_becomes_a_time_and_what_failed_gives_none() -> None:
 
 def record(times: dict[str, float]) -> TuneRecord:
     """The record of a search that ended, on eight ranks of two nodes."""
-    request = Request(("train",), (), Path("nowhere"))
     runs = [
         RunRecord(
             kind="process", arm=one.group, stage=one.stage, round=one.round, value=one.time, nccl="2.28.9", ranks=8,
@@ -118,7 +116,7 @@ def record(times: dict[str, float]) -> TuneRecord:
         )
         for one in search(PLAN, constant(times))
     ]  # fmt: skip
-    return begin_record(TuneRecord, request, runs=runs)
+    return TuneRecord(command=["train"], runs=runs)
 
 
 def test_the_saved_config_holds_the_settings_their_evidence_and_what_they_are_for() -> None:
