@@ -57,9 +57,15 @@ def runs(regime: str) -> list[dict[str, Any]]:
     return [run for run in found if run["stage"]]
 
 
+def group_of(run: dict[str, Any]) -> str:
+    """The name of a process's group of settings: ``arm`` from record format 3 on."""
+    found: str = run["group"] if "group" in run else run["arm"]
+    return found
+
+
 def speedup(processes: list[dict[str, Any]], group: str) -> SpeedupEstimate:
     """Of a group of settings over plain NCCL, among these processes. Raises ValueError where there are too few."""
-    values = {name: [run["value"] for run in processes if run["group"] == name] for name in (PLAIN, group)}
+    values = {name: [run["value"] for run in processes if group_of(run) == name] for name in (PLAIN, group)}
     return compared(values[PLAIN], values[group])
 
 
@@ -74,7 +80,7 @@ def compared(plain: list[float], ours: list[float]) -> SpeedupEstimate:
 def _confirming(regime: str) -> tuple[list[dict[str, Any]], str]:
     """The confirming processes of a search, and the group that they confirm."""
     processes = [run for run in runs(regime) if run["stage"] == "confirm"]
-    (found,) = {run["group"] for run in processes} - {PLAIN}
+    (found,) = {group_of(run) for run in processes} - {PLAIN}
     return processes, found
 
 
@@ -87,7 +93,7 @@ def confirmed(regime: str) -> SpeedupEstimate:
 def settled(regime: str) -> SpeedupEstimate:
     """What the search would have reported by the rule that ends its confirming rounds early."""
     processes, found = _confirming(regime)
-    tried = [Tried(run["group"], run["stage"], run["round"], run["value"]) for run in processes]
+    tried = [Tried(group_of(run), run["stage"], run["round"], run["value"]) for run in processes]
     most = max(run["round"] for run in processes) + 1
     rounds = next((count for count in range(most) if is_settled(tried, [StartGroup(found)], count)), most)
     return speedup([run for run in processes if run["round"] < rounds], found)
@@ -138,7 +144,7 @@ def _lines(processes: list[dict[str, Any]]) -> Iterator[str]:
     yield from _grid()
     yield from _stages(processes)
     for number, run in enumerate(processes):
-        colour = COLOURS[run["group"]]
+        colour = COLOURS[group_of(run)]
         yield f'<circle cx="{_x(number, processes):.1f}" cy="{_y(run["value"]):.1f}" r="5" fill="{colour}"/>'
     yield "</svg>"
 
