@@ -141,7 +141,7 @@ class RecordHead(BaseModel):
     """Of a file, what is read before anything else of it. ``schedule``: which command chooses its processes."""
 
     format: int
-    schedule: str = ""
+    schedule: str = Field("", pattern="^[a-z]*$")  # is printed, whoever wrote the file
 
 
 class ExperimentRecord(RecordHead):

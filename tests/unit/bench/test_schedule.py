@@ -155,7 +155,17 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
     assert store.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"command": ["train"], "arms": [], "runs": [{}]}'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"command": ["train"], "arms": [], "runs": [{}]}',
+        b'{"format": 3, "schedule": "\\u001b[2J"}',
+    ],
+)
 def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "bench.json").write_bytes(damage)
     with pytest.raises(BadRecord, match=r"bench.json is not a benchmark .* --fresh\.$"):
