@@ -15,6 +15,7 @@ from benchmarks import start_results
 from benchmarks.matrix.foreign_jobs import AGAIN, LOADED, OFF, ROUND, TUNED, mean_step
 from benchmarks.matrix.page_values import verdict_of
 from benchmarks.matrix.rows import rows
+from benchmarks.node_tables import table
 from benchmarks.readme_rows import RESULTS, Ratio, matrix, ratio
 from lagom.experiment.estimate import SpeedupEstimate
 
@@ -76,6 +77,13 @@ def of_start_page_of_two_h100() -> Iterator[str]:
     yield start_results.cost(start_results.TWO_SOCKETS_LONG)
 
 
+def of_start_page_of_nodes() -> Iterator[str]:
+    """Phrases of benchmarks/results/start_settings_nodes_h200x2_202611.md."""
+    for regime in start_results.TWO_LAUNCHERS:
+        yield _text(start_results.confirmed(regime))
+        yield from (" ".join(line.split()) for line in table(start_results.search(regime)))
+
+
 def of_cost_page() -> Iterator[str]:
     """Phrases of benchmarks/results/cost_h100x2_202611.md."""
     yield from (_pooled_cost(arm) for arm in (TUNED, LOADED))
@@ -84,8 +92,9 @@ def of_cost_page() -> Iterator[str]:
 def _of_start_settings() -> Iterator[str]:
     yield ratio(2, "host-ddp-8192", "auto:proposed").text
     searches = start_results.TWO_SOCKETS, start_results.TWO_SOCKETS_LONG, start_results.TWO_WINDOWS
-    for regime in (*searches, "time-sliced", "mps"):
+    for regime in (*searches, "time-sliced", "mps", *start_results.TWO_LAUNCHERS):
         yield _text(start_results.confirmed(regime))
+    yield _text(start_results.next_starts(start_results.TWO_LAUNCHERS[0], "by hand"))
     yield _text(start_results.next_start())
     processes = [run for run in start_results.raw()["ddp, time-sliced"]["runs"] if run["value"] is not None]
     yield _text(start_results.speedup(processes, start_results.FOUND))

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.jobs.arms import about
-from lagom.experiment.estimate import BY_MEANS, estimate_speedup
+from benchmarks.node_tables import SETTLING, table
 from lagom.files import write_whole
 
 JOBS = Path(__file__).resolve().parent / "jobs"
@@ -36,8 +36,6 @@ NODES = ("a", "b")
 SOCKETS = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
 BY_HAND = {"NCCL_NSOCKS_PERTHREAD": "4", "NCCL_SOCKET_NTHREADS": "4", "NCCL_MIN_NCHANNELS": "8"}
 METRIC = r'"ms": ([0-9.]+)'
-#: Steps of a process that do not count.
-SETTLING = 3
 #: A launcher that has not ended by then hangs.
 MOST_SECONDS = 90
 REGIME = "2 nodes of one machine, sockets over loopback"
@@ -169,31 +167,6 @@ class Run:
 
 def _ms(steps: Sequence[float]) -> str:
     return f"{statistics.median(steps[SETTLING:]):.1f} ms" if len(steps) > SETTLING else "no steps"
-
-
-def table(kept: Data) -> Iterator[str]:
-    """Lines of it; of a file with several jobs, one for each."""
-    for name, one in kept.get("jobs", {}).items():
-        yield f"\n{name}\n"
-        yield from table(one)
-    if "processes" in kept:
-        yield from _rows(kept)
-
-
-def _rows(kept: Data) -> Iterator[str]:
-    values: dict[str, list[float]] = {}
-    for process in kept["processes"]:
-        if not process["failed"]:
-            values.setdefault(process["arm"], []).append(statistics.median(process["steps_ms"][SETTLING:]))
-    yield "| start | processes | mean | range | over plain NCCL | over by hand |"
-    yield "|---|---|---|---|---|---|"
-    for arm, took in values.items():
-        over = [estimate_speedup(values.get(base, []), took) for base in ("plain", "by hand") if base != arm]
-        texts = [found.text if found else "" for found in over]
-        texts = [*texts, ""] if arm == "by hand" else ["", *texts] if arm == "plain" else texts
-        mean, low, high = statistics.mean(took), min(took), max(took)
-        yield f"| {arm} | {len(took)} | {mean:.1f} ms | {low:.1f} to {high:.1f} | {' | '.join(texts)} |"
-    yield f"\n{BY_MEANS}."
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from benchmarks.node_tables import times_of
 from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.start import StartGroup
 from lagom.tune.compare import is_settled
@@ -22,11 +23,13 @@ RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
 
 #: Of the files of raw samples.
-MEASURED_ON = ("h200x1", "h200x2", "h100x2")
+MEASURED_ON = ("h200x1", "h200x2", "h100x2", "nodes_h200x2")
 #: Of the searches on two GPUs; those of one are called time-sliced and mps.
 TWO_SOCKETS, TWO_WINDOWS = "2 GPUs, sockets", "2 GPUs, symmetric windows"
 STOPPED = "2 GPUs, sockets, first search"  # by its time limit
 TWO_SOCKETS_LONG = "2 GPUs, sockets, T = 32768"
+#: Of the searches with a launcher on each of two nodes.
+TWO_LAUNCHERS = ("FSDP, two launchers", "DDP, two launchers")
 PICTURED = TWO_SOCKETS
 
 #: Of the picture, in its own units.
@@ -109,6 +112,12 @@ def next_start() -> SpeedupEstimate:
     steps = raw()["next start, time-sliced"]["steps_ms"]
     values = {arm: [_median(process[3:]) for process in processes] for arm, processes in steps.items()}
     return compared(values["plain"], values["cached"])
+
+
+def next_starts(regime: str, base: str) -> SpeedupEstimate:
+    """Of the starts after a search by two launchers, from the caches of both nodes, over an arm of the same rounds."""
+    values = times_of(search(regime))
+    return compared(values[base], values["found"])
 
 
 def _median(values: list[float]) -> float:
