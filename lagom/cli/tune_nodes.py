@@ -30,13 +30,13 @@ def session_of(request: Request, say: Say) -> Iterator[Session]:
     """The launchers of all nodes, once they are there and agree. What ends the session before its search is said,
     and the command then ends with exit code 3."""
     from lagom.nodes.enrolment import WAIT_SECONDS, enrol, node_name
-    from lagom.nodes.key_space import open_exchange
+    from lagom.nodes.opening import open_exchange
     from lagom.nodes.rounds import EXIT_CODE, NodesEnded
 
     exchange = open_exchange(request.exchange, SPACE, WAIT_SECONDS)
     say(f"waiting for {request.nnodes} nodes at {exchange.name}.")
     try:
-        with enrol(exchange, request.nnodes, node_name(os.environ), facts_of_node(request)) as session:
+        with enrol(exchange, request.nnodes, node_name(os.environ), facts_of_search(request)) as session:
             names = session.nodes
             say(f"{len(names)} nodes ({', '.join(names)}), coordinator {names[0]}; this one is {session.node}.")
             yield session
@@ -58,20 +58,15 @@ def at_exchange(request: Request, count: int, endpoint: str) -> Request:
     return replace(request, nnodes=count, exchange=endpoint or str(request.folder / EXCHANGE))
 
 
-def facts_of_node(request: Request) -> NodeFacts:
-    from lagom.doctor.libraries import find_nccl
-    from lagom.doctor.nccl_versions import build_id_of
-    from lagom.environment import find_gpu, with_conf_files
+def facts_of_search(request: Request) -> NodeFacts:
+    from lagom.doctor.nodes import facts_of_node
+    from lagom.environment import with_conf_files
     from lagom.experiment.fingerprint import env_fingerprint
     from lagom.launch.launchers import words_that_stay
-    from lagom.nodes.enrolment import facts_of
-    from lagom.wire.library import plugin_path
 
     asked = [request.metric, str(request.higher_is_better), str(request.samples)]  # or values of two kinds are compared
-    return facts_of(
-        [*words_that_stay(request.command), *asked], env_fingerprint(with_conf_files(os.environ)),
-        plugin=build_id_of(plugin_path()), nccl=find_nccl(os.environ), gpu=find_gpu(),
-    )  # fmt: skip
+    words = [*words_that_stay(request.command), *asked]
+    return facts_of_node(words, env_fingerprint(with_conf_files(os.environ)), os.environ)
 
 
 def request_of(session: Session, request: Request) -> Request:

@@ -61,7 +61,7 @@ def examine(
         *atlas.examine(here, gpu, nccl.code),
     ]
     if trial is not None:
-        findings += _try_nodes(trial, here, nccl.code, gpu)
+        findings += _try_nodes(trial, here)
     verdict = judge(
         plugin_loads=all(finding.level is not Level.PROBLEM for finding in ours),
         nccl_found=bool(nccl.candidates),
@@ -72,10 +72,7 @@ def examine(
     return findings, verdict
 
 
-def _try_nodes(trial: NodesTrial, environ: Mapping[str, str], nccl: int, gpu: str) -> list[Finding]:
+def _try_nodes(trial: NodesTrial, environ: Mapping[str, str]) -> list[Finding]:
     from lagom.doctor import nodes
-    from lagom.doctor.nccl_versions import build_id_of
-    from lagom.nodes.enrolment import facts_of
-    from lagom.wire.library import plugin_path
 
-    return nodes.examine(trial, environ, facts_of((), {}, plugin=build_id_of(plugin_path()), nccl=nccl, gpu=gpu))
+    return nodes.examine(trial, environ, nodes.facts_of_node((), {}, environ))

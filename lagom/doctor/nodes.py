@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lagom.doctor import Finding, Level
+from lagom.doctor.libraries import find_nccl
+from lagom.doctor.nccl_versions import build_id_of
+from lagom.environment import find_gpu
 from lagom.errors import LagomError
-from lagom.nodes.enrolment import LOOK_SECONDS, WAIT_SECONDS, Session, enrol, node_name
+from lagom.nodes.enrolment import LOOK_SECONDS, WAIT_SECONDS, Session, enrol, facts_of, node_name
 from lagom.nodes.exchange import Exchanged, ExchangeError, Mark, NodeFacts, Record, Seconds
 from lagom.nodes.heartbeat import Life
-from lagom.nodes.key_space import open_exchange
+from lagom.nodes.opening import open_exchange
+from lagom.wire.library import plugin_path
 
 AREA = "nodes"
 SPACE = "doctor"
@@ -45,6 +49,16 @@ class NodesTrial:
     where: str
     wait: float = WAIT_SECONDS
     life: Life = Life()
+
+
+def facts_of_node(
+    words: Sequence[str], variables: Mapping[str, str], environ: Mapping[str, str], config: bytes = b""
+) -> NodeFacts:
+    """What this node compares with the others: ``words``, ``variables`` and ``config`` as
+    :func:`lagom.nodes.enrolment.facts_of` has them, and what is installed here."""
+    return facts_of(
+        words, variables, plugin=build_id_of(plugin_path()), nccl=find_nccl(environ), gpu=find_gpu(), config=config
+    )
 
 
 def examine(trial: NodesTrial, environ: Mapping[str, str], facts: NodeFacts) -> list[Finding]:

@@ -40,16 +40,18 @@ MOST_NAMED = 3  # by `lagom env`
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """Where the launchers of so many nodes agree on what they take from their caches. ``exchange``: an absolute folder,
-    or HOST:PORT. 0 and empty: not told, so that it is as the config was found."""
+    or HOST:PORT. 0 and empty: not told, so that it is as the config was found. ``is_remembered``: the place is that
+    where the config was found, perhaps of nodes that are not this job's."""
 
     nodes: int = 0
     exchange: str = ""
+    is_remembered: bool = False
 
     def with_entry(self, entry: Entry | None) -> Meeting | None:
         """With what the cache remembers; None where this node has nobody to meet, or does not know where."""
         of_cache = Meeting() if entry is None else Meeting(entry.nodes, entry.exchange)
         nodes, exchange = self.nodes or of_cache.nodes, self.exchange or of_cache.exchange
-        return Meeting(nodes, exchange) if nodes > 1 and exchange else None
+        return Meeting(nodes, exchange, not self.exchange) if nodes > 1 and exchange else None
 
 
 NOT_TOLD = Meeting()

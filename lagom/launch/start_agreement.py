@@ -15,25 +15,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lagom.config_file import load_config, without_comments
-from lagom.doctor.libraries import find_nccl
-from lagom.doctor.nccl_versions import build_id_of
-from lagom.environment import find_gpu, with_conf_files
+from lagom.doctor.nodes import facts_of_node
+from lagom.environment import with_conf_files
 from lagom.errors import UsageError
 from lagom.format import format_count, format_variables
 from lagom.launch.cached_config import CacheUse, Meeting
 from lagom.launch.job_plan import JobOptions, JobPlan, plan_job, say
 from lagom.launch.launchers import names_of_job, starts_one_node, words_that_stay
 from lagom.launch.start_variables import Start, choose_start
-from lagom.nodes.enrolment import facts_of, node_name
+from lagom.nodes.enrolment import node_name
 from lagom.nodes.exchange import ExchangeError, NodeFacts
 from lagom.nodes.heartbeat import Life
-from lagom.nodes.key_space import open_exchange
+from lagom.nodes.opening import open_exchange
 from lagom.nodes.vote import VOTE_LIFE, VOTE_SECONDS, Vote, vote
 from lagom.settings import read
 from lagom.wire.library import plugin_path
 
 #: Of the exchange: where starts meet. `lagom tune` has its own.
 SPACE = "starts"
+#: Whoever is to host a remembered HOST:PORT gets so many seconds. srun, mpirun and the controllers of Kubernetes start
+#: the launchers of a job within a second or two, in any order, and whoever hosts listens half a second after its start,
+#: before it imports torch. So a refused connection does not yet say that nobody comes, and neither does a name that is
+#: not known yet (that of a pod which is being started); but a place of an old allocation, which never answers, is asked
+#: at every start. A place that the user names for this start is waited for as long as the nodes are.
+REMEMBERED_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +104,14 @@ def agree(
     meeting = use.meeting
     assert meeting is not None
     settings = {} if use.config is None else _in_force(use, start, environ)
+    facts = _facts(use, settings, environ)
     say(f"waiting for {meeting.nodes} nodes at {meeting.exchange}, {wait:.0f} s at most, to agree on a saved config")
+    patience = min(wait, REMEMBERED_SECONDS) if meeting.is_remembered else wait
     try:
-        exchange = open_exchange(meeting.exchange, f"{SPACE}/{_digest(use.command, environ)}", wait)
+        exchange = open_exchange(meeting.exchange, f"{SPACE}/{_digest(use.command, environ)}", patience)
     except ExchangeError as error:
-        return Agreed(False, (), _not_set(_clause(str(error))))
-    found = vote(exchange, meeting.nodes, node_name(environ), _facts(use, settings, environ), wait, life)
+        return Agreed(False, (), _not_set(_clause(str(error)) + (_ELSEWHERE if meeting.is_remembered else "")))
+    found = vote(exchange, meeting.nodes, node_name(environ), facts, wait, life)
     if not found.may_start:
         raise UsageError(
             f"the command is not started, because other nodes may count on this one: {_clause(found.text)}; "
@@ -124,10 +131,7 @@ def _in_force(use: CacheUse, start: Start, environ: Mapping[str, str]) -> dict[s
 
 def _facts(use: CacheUse, settings: Mapping[str, str], environ: Mapping[str, str]) -> NodeFacts:
     text = "" if use.config is None else without_comments(use.config.path.read_text())
-    return facts_of(
-        words_that_stay(use.command), settings, plugin=build_id_of(plugin_path()), nccl=find_nccl(environ),
-        gpu=find_gpu(), config=text.encode(),
-    )  # fmt: skip
+    return facts_of_node(words_that_stay(use.command), settings, environ, text.encode())
 
 
 def _digest(command: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -148,10 +152,12 @@ def _describe(found: Vote, meeting: Meeting, settings: Mapping[str, str], use: C
         return _not_set(f"{which} {', '.join(found.without)} {has} no saved config{_WRITES}")
     if found.reason == "late" and found.nodes:
         return _not_set(f"{len(found.nodes)} of {meeting.nodes} nodes came within {wait:.0f} s ({names})")
-    return _not_set(_clause(found.text))
+    elsewhere = meeting.is_remembered and found.reason == "late"
+    return _not_set(_clause(found.text) + (_ELSEWHERE if elsewhere else ""))
 
 
 _WRITES = " (lagom tune writes it)"
+_ELSEWHERE = "; the config was found with that place: name one of this job's with --rdzv-endpoint or LAGOM_EXCHANGE"
 
 
 def _not_set(why: str) -> str:

@@ -15,13 +15,26 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lagom.errors import LagomError
-from lagom.nodes.exchange import Beat, Begin, Exchange, ExchangeError, Mark, NodeFacts, Place, SessionEnd, to_line
+from lagom.nodes.exchange import (
+    Beat,
+    Begin,
+    Exchange,
+    ExchangeError,
+    Mark,
+    NoAnswer,
+    NodeFacts,
+    Place,
+    Record,
+    SessionEnd,
+    to_line,
+)
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
+from lagom.nodes.worker import Given
 from lagom.version import __version__
 
 WAIT_SECONDS = 300.0
@@ -122,7 +135,7 @@ class Session:
         return "/".join((self.space, *map(str, parts)))
 
     def end(self, end: SessionEnd) -> SessionEnd:
-        """SessionEnd the session for all; returns how it has ended."""
+        """End the session for all; returns how it has ended."""
         return self.exchange.put_once(self.key("end"), end)
 
     def __enter__(self) -> Session:
@@ -166,7 +179,8 @@ class Enrolment:
     def __init__(self, exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float, life: Life) -> None:
         self.exchange, self.count, self.life, self.wait = exchange, count, life, wait
         self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts)
-        self.until = time.monotonic() + wait
+        self.until = time.monotonic() + max(wait - exchange.waited, 0.0)
+        self._host_until = min(self.until, time.monotonic() + exchange.patience)
         self.has_voted = False
         self._known: dict[str, list[Place]] = {}
 
@@ -194,7 +208,7 @@ class Enrolment:
         return max(low, 1)
 
     def _is_taken(self, number: int) -> bool:
-        return self.exchange.get(f"{number}/seat/0", Place) is not None
+        return self._get(f"{number}/seat/0", Place) is not None
 
     def _try(self, space: str) -> Session | None:
         """A session that is ours, or None where the next number is to be tried."""
@@ -224,9 +238,9 @@ class Enrolment:
     def _is_over(self, space: str) -> bool:
         """Whether a session that was there before us has ended, or has no launcher that lives. One that nobody has
         begun and nobody waits in is closed: its seats belong to launchers that are dead."""
-        if self.exchange.get(f"{space}/end", SessionEnd) is not None:
+        if self._get(f"{space}/end", SessionEnd) is not None:
             return True
-        begin = self.exchange.get(f"{space}/begin", Begin)
+        begin = self._get(f"{space}/begin", Begin)
         if begin is not None and not begin.agreed:
             return True
         if self._is_alive(space):
@@ -236,10 +250,10 @@ class Enrolment:
     def _is_alive(self, space: str, seat: int = 0) -> bool:
         """Whether a launcher's counter moves while we look."""
         key, silence = f"{space}/beat/{seat}", Silence(STALE_BEATS * self.life.beat)
-        first = beat = self.exchange.get(key, Beat)
+        first = beat = self._get(key, Beat)
         while beat == first and not silence.is_too_long(beat):
             time.sleep(LOOK_SECONDS)
-            beat = self.exchange.get(key, Beat)
+            beat = self._get(key, Beat)
         return beat != first
 
     def _take_seat(self, space: str) -> int | None:
@@ -247,30 +261,30 @@ class Enrolment:
         while seat < self.count:
             key = f"{space}/seat/{seat}"
             if seat == 0 and not self.exchange.may_coordinate:
-                if self.exchange.get(key, Place) is None:
+                if self._get(key, Place) is None:
                     self._wait_for_host()
                     continue
                 seat += 1
                 continue
-            if self.exchange.get(key, Place) is None:
+            if self._get(key, Place) is None:
                 self.has_voted = True
-                if self.exchange.put_once(key, self.place).token == self.place.token:
+                if self._put_once(key, self.place).token == self.place.token:
                     return seat
             seat += 1
         self.has_voted = False
         return None
 
     def _wait_for_host(self) -> None:
-        if time.monotonic() > self.until:
+        if time.monotonic() > self._host_until:
             raise NotEnrolled(
-                f"the launcher that hosts {self.exchange.name} has not enrolled after {self.wait:.0f} s; start "
+                f"the launcher that hosts {self.exchange.name} has not enrolled in time; start "
                 "the same command on all nodes.", "late",
             )  # fmt: skip
         time.sleep(LOOK_SECONDS)
 
     def _begin(self, space: str, heartbeat: Heartbeat) -> Begin:
         key = f"{space}/begin"
-        while (begin := self.exchange.get(key, Begin)) is None:
+        while (begin := self._get(key, Begin)) is None:
             places = self._places(space)
             if len(places) == self.count:  # not before: the last one, too, is to hear how it ended
                 differs = any(differences(places[0], one, ("", "")) for one in places[1:])
@@ -285,14 +299,30 @@ class Enrolment:
             return begin
         return begin
 
+    def _get(self, key: str, kind: type[Record]) -> Record | None:
+        return self._patiently(lambda: self.exchange.get(key, kind))
+
+    def _put_once(self, key: str, record: Record) -> Record:
+        return self._patiently(lambda: self.exchange.put_once(key, record))
+
+    def _patiently(self, what: Callable[[], Given]) -> Given:
+        """Again where nothing comes back, as long as others are waited for: a file system may hang for half a minute,
+        and who has voted and cannot hear the outcome must not start."""
+        while True:
+            try:
+                return what()
+            except NoAnswer:
+                if time.monotonic() > self.until:
+                    raise
+
     def _put_begin(self, space: str, *, agreed: bool, why: str) -> Begin:
-        return self.exchange.put_once(f"{space}/begin", Begin.model_validate({"agreed": agreed, "why": why}))
+        return self._put_once(f"{space}/begin", Begin.model_validate({"agreed": agreed, "why": why}))
 
     def _places(self, space: str) -> list[Place]:
         """Those that are taken: seats are taken one after the other, and once."""
         known = self._known.setdefault(space, [])
         while len(known) < self.count:
-            if (place := self.exchange.get(f"{space}/seat/{len(known)}", Place)) is None:
+            if (place := self._get(f"{space}/seat/{len(known)}", Place)) is None:
                 break
             known.append(place)
         return known

@@ -8,14 +8,17 @@ command that anything is done with.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lagom.environment import check_start_settings
 from lagom.errors import LagomError
+from lagom.nodes.worker import DEADLINE, Given, TookTooLong, Worker
 
 MOST_BYTES = 1 << 16
 MOST_LINE = 400
@@ -25,6 +28,10 @@ KEY = re.compile(r"[a-z0-9]{1,40}(/[a-z0-9]{1,40}){0,4}")
 
 class ExchangeError(LagomError):
     """The folder or store does not answer, or cannot be used: one sentence."""
+
+
+class NoAnswer(ExchangeError):
+    """Nothing has come back within the deadline; it may later."""
 
 
 class UnreadableRecord(ExchangeError):
@@ -164,30 +171,63 @@ Record = TypeVar("Record", bound=Exchanged)
 
 
 class Exchange(ABC):
-    """Where records are kept for all nodes. Every method raises :class:`ExchangeError`."""
+    """Where records are kept for all nodes. Every method raises :class:`ExchangeError`, and none takes longer than
+    ``deadline`` seconds: what may hang is done in a thread of the exchange. ``name``: for the user, the folder or the
+    address."""
 
-    #: For the user: the folder, or the address.
-    name: str = ""
     #: Whether this node may have seat 0: of a store that ends with the launcher that hosts it, only that one.
     may_coordinate: bool = True
     #: Whether others cannot reach what this launcher holds once it has ended.
     is_host: bool = False
+    #: Seconds that were spent until another launcher hosted it, and that are given to that at most.
+    waited: float = 0.0
+    patience: float = math.inf
+
+    def __init__(self, name: str, deadline: float = DEADLINE) -> None:
+        self.name, self._deadline, self._worker = name, deadline, Worker()
+        self.space = ""  # before all keys, of one purpose
 
     def put_once(self, key: str, record: Record) -> Record:
         """Write it unless something is there already; returns what is in force for all nodes from now on."""
-        return self._read(key, type(record), self._put_once(_checked(key), _to_bytes(record)))
+        place, data = self._place(key), _to_bytes(record)
+        return self._read(place, type(record), self._in_time(lambda: self._put_once(place, data)))
 
     def put(self, key: str, record: Exchanged) -> None:
         """Write it, or replace it. Of one key by one node."""
-        self._put(_checked(key), _to_bytes(record))
+        place, data = self._place(key), _to_bytes(record)
+        self._in_time(lambda: self._put(place, data))
 
     def get(self, key: str, kind: type[Record]) -> Record | None:
         """What is there; None if nothing is yet."""
-        data = self._get(_checked(key))
-        return None if data is None else self._read(key, kind, data)
+        place = self._place(key)
+        data = self._in_time(lambda: self._get(place))
+        return None if data is None else self._read(place, kind, data)
 
-    def close(self) -> None:  # noqa: B027
-        """SessionEnd what this node has open."""
+    def close(self) -> None:
+        """End what this node has open."""
+        self._worker.close()
+
+    def _place(self, key: str) -> str:
+        if not KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is no key")
+        return f"{self.space}/{key}" if self.space else key
+
+    def _in_time(self, what: Callable[[], Given], deadline: float = 0.0) -> Given:
+        """Do it in the thread, within ``deadline`` seconds; 0 = that of all that is asked. Raises
+        :class:`NoAnswer`."""
+        limit = deadline or self._deadline
+        try:
+            return self._worker.do(what, limit)
+        except TookTooLong:
+            self._leave_behind()
+            raise NoAnswer(self._gone(f"no answer within {limit:g} s")) from None
+
+    def _leave_behind(self) -> None:  # noqa: B027
+        """Let go of what a thread that hangs is using."""
+
+    @abstractmethod
+    def _gone(self, why: str) -> str:
+        """A sentence that it cannot be used."""
 
     def _read(self, key: str, kind: type[Record], data: bytes) -> Record:
         try:
@@ -215,12 +255,6 @@ class Exchange(ABC):
 def to_line(text: str, most: int = MOST_LINE) -> str:
     """A text as a :data:`Line` can have it."""
     return "".join(one if one.isprintable() else " " for one in text)[:most]
-
-
-def _checked(key: str) -> str:
-    if not KEY.fullmatch(key):
-        raise ValueError(f"{key!r} is no key")
-    return key
 
 
 def _to_bytes(record: Exchanged) -> bytes:

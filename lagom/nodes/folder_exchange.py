@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lagom.files import not_ours, open_own, write_whole
 from lagom.nodes.exchange import MOST_BYTES, Exchange, ExchangeError
+from lagom.nodes.worker import DEADLINE
 
 MODE = 0o755
 #: A file system has replaced what was just found: looked for once more.
@@ -21,11 +22,11 @@ class FolderExchange(Exchange):
     """Records in ``folder``, which is made if its parent is there. Raises :class:`ExchangeError` where another user
     could write to it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.name = str(folder)
+    def __init__(self, folder: Path, deadline: float = DEADLINE) -> None:
+        super().__init__(str(folder), deadline)
         self._folder = folder.absolute()
         self._checked: set[Path] = set()
-        self._make(self._folder)
+        self._in_time(lambda: self._make(self._folder))
 
     def _make(self, folder: Path) -> None:
         """Make a folder of ours, once; what is there already is looked at."""
@@ -100,9 +101,11 @@ class FolderExchange(Exchange):
         return True
 
     def _failed(self, error: OSError) -> ExchangeError:
-        why = error.strerror or error
-        return ExchangeError(
-            f"{error.filename or self.name} cannot be used ({why}); name a folder with --out that all nodes can write, "
+        return ExchangeError(self._gone(error.strerror or str(error), error.filename))
+
+    def _gone(self, why: str, path: str = "") -> str:
+        return (
+            f"{path or self.name} cannot be used ({why}); name a folder with --out that all nodes can write, "
             "on a file system with hard links, or use --rdzv-endpoint HOST:PORT."
         )
 

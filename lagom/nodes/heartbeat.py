@@ -7,25 +7,19 @@ or the store. The launcher with seat 0 watches all others, and they watch it: 2 
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lagom.nodes.exchange import Beat, Exchange, ExchangeError, SessionEnd, Stop
+from lagom.nodes.worker import leave_signals
 
 BEAT_SECONDS, SILENT_SECONDS = 1.0, 60.0
 LOOK_SECONDS = 0.1
 #: Of the limit so much of the time between two looks counts as silence: whoever was itself stopped accuses nobody.
 MOST_COUNTED = 0.25
 CLOSE_SECONDS = 2.0
-
-
-def leave_signals() -> None:
-    """Of this thread and those that it starts: a signal for the launcher is for its main thread, which hands it on to
-    the job; a thread that took it would end the launcher alone."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
 class Silence:
@@ -59,9 +53,9 @@ class Heartbeat:
 
     def __init__(self, exchange: Exchange, space: str, seat: int, watched: Iterable[int], life: Life) -> None:
         self._exchange, self._space, self._seat, self._life = exchange, space, seat, life
-        self._answers, self._thread_works = Silence(life.silent), Silence(life.silent)
+        self._answers = Silence(life.silent)
         self.watch(watched)
-        self._looks, self._answered = 0, 0
+        self._answered = 0
         self._is_over = threading.Event()
         self._stop_key = ""
         self._stopped: tuple[str, Stop] | None = None  # of which round
@@ -87,12 +81,10 @@ class Heartbeat:
 
     def is_alarmed(self) -> bool:
         """Whether nothing more is to be started: the session has ended, or a node or the exchange is gone."""
-        if self._thread_works.is_too_long(self._looks):
-            self.lost = f"{self._exchange.name} has not answered for {self._life.silent:.0f} s"
         return self.end is not None or self.silent is not None or bool(self.lost)
 
     def close(self) -> None:
-        """SessionEnd the thread; one that hangs in a file system is left behind."""
+        """End the thread; one that waits for an exchange that hangs comes to its end later."""
         self._is_over.set()
         self._thread.join(CLOSE_SECONDS)
 
@@ -112,7 +104,6 @@ class Heartbeat:
                     self.lost = f"{self._exchange.name} has not answered for {self._life.silent:.0f} s: {error}"
             else:
                 self._answers.is_too_long(self._answered)
-            self._looks += 1
 
     def _look_for_ends(self) -> None:
         self.end = self.end or self._exchange.get(f"{self._space}/end", SessionEnd)

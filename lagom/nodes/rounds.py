@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 from lagom.errors import LagomError
 from lagom.nodes.enrolment import LOOK_SECONDS, Session
 from lagom.nodes.exchange import Done, ExchangeError, FoundStart, Go, Record, SessionEnd, Stop, UnreadableRecord
+from lagom.nodes.worker import Given
 
 #: Given whether this node has seen enough: whether its process is to be ended. To be asked about ten times a second.
 IsOver = Callable[[bool], bool]
@@ -26,7 +26,6 @@ Start = Callable[[Mapping[str, str], int, float | None, IsOver], Done]
 #: How a process ended, as a reason to end the round.
 WHY = {"itself": "exit", "us": "enough", "limit": "limit"}
 EXIT_CODE = 3
-Given = TypeVar("Given")
 
 
 class NodesEnded(LagomError):
@@ -40,33 +39,17 @@ class NodesEnded(LagomError):
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What a round gave on all nodes. ``stopped_by`` saw first that it was enough, and ``why``; ``done``: by node;
-    ``value_node``: whose value counts, the coordinator's where it has one, empty where none has."""
+    """What a round gave on all nodes. ``stopped_by`` saw first that it was enough, and ``why``; ``done``: by node, the
+    coordinator first."""
 
     stopped_by: str
     why: str
     done: Mapping[str, Done]
-    value_node: str = ""
-
-    @property
-    def value(self) -> Done | None:
-        """What the node with the value gave."""
-        return self.done.get(self.value_node)
 
     @property
     def failed(self) -> tuple[str, ...]:
         """Nodes whose process ended badly by itself."""
         return tuple(node for node, one in self.done.items() if one.ended == "itself" and one.exit != 0)
-
-    @property
-    def ranks_seen(self) -> int:
-        """On all nodes, those whose settings were compared."""
-        return sum(one.ranks_seen for one in self.done.values())
-
-    @property
-    def unlike(self) -> tuple[str, ...]:
-        """Sentences about ranks that ran with other settings, with the node's name."""
-        return tuple(f"{node}: {one.unlike}" for node, one in self.done.items() if one.unlike)
 
 
 class Rounds:
@@ -83,8 +66,7 @@ class Rounds:
         stop, _ = self._take_part(go)
         done = dict(zip(self._session.nodes, self._all_done(), strict=True))
         self._count += 1
-        value_node = next((name for name, one in done.items() if one.value is not None), "")
-        return RoundResult(self._session.nodes[stop.by], stop.why, done, value_node)
+        return RoundResult(self._session.nodes[stop.by], stop.why, done)
 
     def finish(self, verdict: str = "", found: FoundStart | None = None) -> None:
         """The coordinator's last word: what was found is in force for all nodes. Raises :class:`NodesEnded` where the

@@ -1,38 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch's TCPStore, for nodes without a shared folder: one launcher hosts it, and listens on one address and port as
-long as it has the exchange open.
-
-A store has no authentication. Every call runs in a thread of its own, so that a store that is slow, stopped or gone
-keeps its caller no longer than a deadline.
+long as it has the exchange open. A store has no authentication.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
-import queue
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from lagom.errors import UsageError
-from lagom.nodes.exchange import MOST_BYTES, Exchange, ExchangeError
-from lagom.nodes.heartbeat import leave_signals
+from lagom.nodes.exchange import MOST_BYTES, Exchange, ExchangeError, NoAnswer
+from lagom.nodes.worker import DEADLINE, Given
 
-#: Seconds that a call may take, and that making a connection may take.
-DEADLINE, CONNECT_DEADLINE = 5.0, 15.0
 #: torch is imported in the first of them: 6 s where the machine is busy, more from a cold network disk.
 IMPORT_DEADLINE = 120.0
 RETRY_SECONDS = 0.5
 #: By which a client that lost its connection knows the store that it has written to.
 IDENTITY = "store"
 LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
-Given = TypeVar("Given")
+#: Of /etc/hosts. By another name a machine may be known to itself as 127.0.1.1, as Debian writes it there.
+LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 
 
 def read_endpoint(text: str) -> tuple[str, int]:
@@ -48,84 +41,81 @@ class StoreExchange(Exchange):
     others wait for it, ``patience`` seconds. Raises :class:`ExchangeError` where there is none by then, or no torch."""
 
     def __init__(self, host: str, port: int, patience: float = 300.0, deadline: float = DEADLINE) -> None:
-        self.name = f"{host}:{port}"
-        self._address, self._deadline = (host, port), deadline
+        super().__init__(f"{host}:{port}", deadline)
+        self._address, self.patience = (host, port), patience
         self._client: Any = None
-        self._worker: _Worker | None = None
-        self._lock = threading.Lock()
-        self._call(_import_store, IMPORT_DEADLINE)
-        listener = _listen(host, port)
+        self._server: Any = None
+        self._identity = b""
+        # Whoever hosts it listens before it imports torch: whether anybody does is known at once, and without torch.
+        listener = self._in_time(lambda: _listen(host, port))
         self.may_coordinate = self.is_host = listener is not None
-        self._server = None if listener is None else self._call(lambda: _serve(host, port, listener), CONNECT_DEADLINE)
-        self._identity = os.urandom(16).hex().encode() if self.may_coordinate else b""
-        self._connect_first(patience)
+        try:
+            if listener is None:
+                self._again(self._knock)
+            self._in_time(_import_store, IMPORT_DEADLINE)
+            if listener is not None:
+                self._identity = os.urandom(16).hex().encode()
+                self._server = self._in_time(lambda: self._ask(lambda: _serve(host, port, listener)))
+        except BaseException:
+            if listener is not None:
+                listener.close()
+            raise
+        self._again(lambda: self._ask(lambda: None, is_connected=True))
 
-    def _connect_first(self, patience: float) -> None:
-        end = time.monotonic() + patience
+    def _again(self, what: Callable[[], None]) -> None:
+        """Until it succeeds, or the patience with whoever is to host the store is at its end."""
+        begun, spent = time.monotonic(), self.waited
         while True:
             try:
-                self._call(lambda: None)
-                return
+                return self._in_time(what)
             except ExchangeError:
-                if time.monotonic() > end:
+                if self.waited > self.patience:
                     raise
-            time.sleep(RETRY_SECONDS)
+                time.sleep(RETRY_SECONDS)
+            finally:
+                self.waited = spent + time.monotonic() - begun
 
     def close(self) -> None:
         """Let go of the store; where this launcher hosts it, nobody listens any more."""
-        with self._lock:
-            if self._worker is not None:
-                with suppress(TookTooLong):
-                    self._worker.ask(self._let_go).result(self._deadline)
-            self._drop()
-            self._server = None
+        if self._client is not None or self._server is not None:
+            with suppress(NoAnswer):
+                self._in_time(self._let_go)
+        super().close()
 
     def _let_go(self) -> None:
         self._client = self._server = None  # the last reference: torch ends the thread that listens
 
+    def _leave_behind(self) -> None:
+        self._client = None
+
     def _put_once(self, key: str, data: bytes) -> bytes:
-        return self._call(lambda: _as_bytes(self._client.compare_set(key, "", data.decode())))
+        return self._ask(lambda: _as_bytes(self._client.compare_set(key, "", data.decode())), is_connected=True)
 
     def _put(self, key: str, data: bytes) -> None:
-        self._call(lambda: self._client.set(key, data.decode()))
+        self._ask(lambda: self._client.set(key, data.decode()), is_connected=True)
 
     def _get(self, key: str) -> bytes | None:
-        return self._call(lambda: _as_bytes(self._client.get(key)) if self._client.check([key]) else None)
+        def get() -> bytes | None:
+            return _as_bytes(self._client.get(key)) if self._client.check([key]) else None
 
-    def _call(self, what: Callable[[], Given], deadline: float = 0.0) -> Given:
-        """Do it in the thread: connected, unless it has a deadline of its own. A connection that was cut is made anew
-        once: all that is asked may be asked twice. A thread that does not come back is left behind."""
-        connects = deadline == 0.0
+        return self._ask(get, is_connected=True)
 
-        def connected() -> Given:
-            if not connects:
-                return what()
-            if self._client is not None:
-                with suppress(Exception):
-                    return what()
-            self._client = self._connect()
+    def _ask(self, what: Callable[[], Given], *, is_connected: bool = False) -> Given:
+        """Something of torch, in the thread. A connection that was cut is made anew once: all that is asked may be
+        asked twice."""
+        try:
+            if is_connected:
+                if self._client is not None:
+                    with suppress(Exception):
+                        return what()
+                self._client = self._connect()
             return what()
-
-        with self._lock:
-            if self._worker is None:
-                self._worker = _Worker()
-            limit = deadline or (self._deadline if self._client is not None else CONNECT_DEADLINE)
-            try:
-                return self._worker.ask(connected).result(limit)
-            except ExchangeError:
-                self._client = None
-                raise
-            except TookTooLong as error:
-                self._drop()
-                raise ExchangeError(self._gone(f"no answer within {limit:g} s")) from error
-            except Exception as error:  # noqa: BLE001 - of torch: several kinds, and texts with stack traces
-                self._drop()
-                raise ExchangeError(self._gone(_first_line(error))) from None
-
-    def _drop(self) -> None:
-        if self._worker is not None:
-            self._worker.end()
-        self._worker = self._client = None
+        except ExchangeError:
+            self._client = None
+            raise
+        except Exception as error:  # noqa: BLE001 - of torch: several kinds, and texts with stack traces
+            self._client = None
+            raise ExchangeError(self._gone(_first_line(error))) from None
 
     def _gone(self, why: str) -> str:
         return (
@@ -133,43 +123,23 @@ class StoreExchange(Exchange):
             "free with --rdzv-endpoint, and start the same command on all of them."
         )
 
+    def _knock(self) -> None:
+        """In the thread: whether anybody listens there. torch's own client asks a foreign server for seconds."""
+        try:
+            with socket.create_connection(self._address, timeout=self._deadline):
+                pass
+        except OSError as error:
+            raise ExchangeError(self._gone(_first_line(error))) from None
+
     def _connect(self) -> Any:
-        """In the thread. torch's own client asks a foreign server for seconds, so that one is tried first by hand."""
-        host, port = self._address
-        with socket.create_connection((host, port), timeout=self._deadline):
-            pass
-        client = _store(host, port, self._deadline)
+        """In the thread."""
+        self._knock()
+        client = _store(*self._address, self._deadline)
         found = _as_bytes(client.compare_set(IDENTITY, "", (self._identity or os.urandom(16).hex().encode()).decode()))
         if len(found) > MOST_BYTES or (self._identity and found != self._identity):
             raise ExchangeError(self._gone("it is not the store that this launcher has written to"))
         self._identity = found
         return client
-
-
-class _Worker:
-    """A daemon thread that does one thing after the other."""
-
-    def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True, name="lagom-store").start()
-
-    def ask(self, what: Callable[[], Given]) -> Future[Given]:
-        future: Future[Given] = Future()
-        self._tasks.put((what, future))
-        return future
-
-    def end(self) -> None:
-        self._tasks.put(None)
-
-    def _run(self) -> None:
-        leave_signals()  # torch starts threads in here
-        while (task := self._tasks.get()) is not None:
-            what, future = task
-            try:
-                future.set_result(what())
-            except BaseException as error:  # noqa: BLE001 - whoever asked gets it
-                future.set_exception(error)
-            del task, what, future
 
 
 @contextmanager
@@ -202,11 +172,19 @@ def _store(host: str, port: int, deadline: float, **options: Any) -> Any:
 
 
 def _listen(host: str, port: int) -> socket.socket | None:
-    """A socket that listens on this address alone; None where it is another machine's, or in use."""
+    """A socket that listens on this address alone; None where it is another machine's, or in use. Raises
+    :class:`ExchangeError` where the name of a machine is on it an address that no other machine reaches."""
     try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return None
+    addresses = found if _is_meant_to_be_here(host) else [one for one in found if not _is_loopback(one[4][0])]
+    if not addresses:
+        raise ExchangeError(
+            f"{host} is {found[0][4][0]} on this machine, where no other node reaches it; name an address of its "
+            "network with --rdzv-endpoint, the same on all nodes."
+        )
+    family, kind, number, _, address = addresses[0]
     listener = socket.socket(family, kind, number)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -216,6 +194,20 @@ def _listen(host: str, port: int) -> socket.socket | None:
         listener.close()
         return None
     return listener
+
+
+def _is_meant_to_be_here(host: str) -> bool:
+    """Whether it is an address, or the name that each machine has for itself: launchers of one machine may meet."""
+    if host in LOCAL_NAMES:
+        return True
+    with suppress(ValueError):
+        ipaddress.ip_address(host.partition("%")[0])
+        return True
+    return False
+
+
+def _is_loopback(address: str | int) -> bool:
+    return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
 
 
 def _serve(host: str, port: int, listener: socket.socket) -> Any:

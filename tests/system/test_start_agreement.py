@@ -147,7 +147,10 @@ def test_who_has_voted_and_loses_the_exchange_does_not_start(tmp_path: Path) -> 
 def test_where_there_is_no_exchange_the_job_starts_without(tmp_path: Path) -> None:
     keep(tmp_path, "a", exchange=str(tmp_path / "no" / "folder"))
     text = about_the_vote(ended(start(tmp_path, "a")))
-    assert text == f"lagom: start settings not set: {tmp_path}/no/folder cannot be used (No such file or directory)"
+    why = f"{tmp_path}/no/folder cannot be used (No such file or directory); the config was found with that place"
+    assert (
+        text == f"lagom: start settings not set: {why}: name one of this job's with --rdzv-endpoint or LAGOM_EXCHANGE"
+    )
     assert started(tmp_path) == {"a": "none"}
 
 

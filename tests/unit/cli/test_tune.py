@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from lagom.cli import tune
 from lagom.cli.main import app
-from lagom.cli.tune_nodes import facts_of_node
+from lagom.cli.tune_nodes import facts_of_search
 from lagom.errors import UsageError
 from lagom.experiment import process
 from lagom.experiment.request import Request
@@ -79,5 +79,5 @@ def invoke_in(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], e
 def test_nodes_that_measure_otherwise_do_not_agree(tmp_path: Path) -> None:
     request = Request(command=("train",), folder=tmp_path, metric="a: (.*)", nnodes=2)
     others = [replace(request, metric="b: (.*)"), replace(request, higher_is_better=True), replace(request, samples=7)]
-    assert len({facts_of_node(one).command for one in (request, *others)}) == 4
-    assert facts_of_node(replace(request, folder=tmp_path / "other")) == facts_of_node(request)
+    assert len({facts_of_search(one).command for one in (request, *others)}) == 4
+    assert facts_of_search(replace(request, folder=tmp_path / "other")) == facts_of_search(request)

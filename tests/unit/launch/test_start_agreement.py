@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lagom.config_cache import Machine
+from lagom.doctor import nodes
 from lagom.errors import UsageError
 from lagom.launch import cached_config, start_agreement
 from lagom.launch.cached_config import NOT_TOLD, CacheUse, Meeting, find_cached, keep_config
@@ -30,7 +31,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine())
-    monkeypatch.setattr(start_agreement, "find_nccl", lambda environ: 0)
+    monkeypatch.setattr(nodes, "find_nccl", lambda environ: 0)
 
 
 def environ_of(node: str, **more: str) -> dict[str, str]:
@@ -122,6 +123,39 @@ def test_a_node_that_does_not_come_is_waited_for_and_then_no_other_uses_its_own(
     assert votes("a", wait=0.0) == {"a": Agreed(False, ("a",), f"{NONE}1 of 2 nodes came within 0 s (a)")}
 
 
+@pytest.mark.parametrize("there", ["nobody", "another store"])
+def test_a_remembered_place_of_other_nodes_is_not_waited_for_as_long_as_nodes_are(
+    there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an old allocation. It is one of a hundred nodes, or serves another job by now."""
+    where = "old.invalid:29501"
+    keep("a", exchange=where)
+    monkeypatch.setattr(start_agreement, "REMEMBERED_SECONDS", 0.1)
+    if there == "another store":
+
+        def another(where: str, space: str, patience: float) -> MemoryExchange:
+            exchange = MemoryExchange()
+            exchange.may_coordinate, exchange.patience = False, patience
+            return exchange
+
+        monkeypatch.setattr(start_agreement, "open_exchange", another)
+    found = votes("a", wait=600.0)["a"]  # which is more than a test may take
+    assert not found.is_set
+    assert found.text.startswith(NONE)
+    assert found.text.endswith("name one of this job's with --rdzv-endpoint or LAGOM_EXCHANGE")
+    told: list[float] = []
+    monkeypatch.setattr(
+        start_agreement, "open_exchange", lambda where, space, patience: told.append(patience) or Gone()
+    )
+    votes("a", wait=50.0, told=Meeting(2, where))
+    assert told == [50.0], "a place that is named for this start"
+
+
+class Gone(MemoryExchange):
+    def _get(self, key: str) -> bytes | None:
+        raise ExchangeError("memory is gone; use another")
+
+
 def test_two_jobs_of_one_command_at_once_never_meet() -> None:
     first = names_of_job(TORCHRUN, {"SLURM_JOB_ID": "7", "NCCL_HOSTID": "a"})
     assert first == names_of_job(TORCHRUN, {"SLURM_JOB_ID": "7", "NCCL_HOSTID": "b", "SLURM_NODEID": "1"})
@@ -173,7 +207,7 @@ def test_a_config_of_one_node_is_only_named_and_that_of_another_number_too() -> 
     assert "nothing is set: it was found on 1 node, and every rank" in use.remarks[0]
     keep("a", nodes=2)
     use = find("a", told=Meeting(4))
-    assert (use.config, use.meeting) == (None, Meeting(4, str(Path("meet").absolute())))
+    assert (use.config, use.meeting) == (None, Meeting(4, str(Path("meet").absolute()), is_remembered=True))
     assert "it was found on 2 nodes" in use.remarks[0]
 
 

@@ -14,6 +14,7 @@ from lagom.nodes.enrolment import Session, enrol, facts_of
 from lagom.nodes.exchange import Done, Exchange, NodeFacts
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
+from lagom.nodes.worker import DEADLINE
 
 Given = TypeVar("Given")
 #: Long enough that a busy machine makes nobody silent.
@@ -23,12 +24,14 @@ SETTINGS = {"NCCL_BUFFSIZE": "8388608"}
 
 
 class MemoryExchange(Exchange):
-    """Records of one process. ``answers``: whether it does."""
+    """Records of one process."""
 
-    name = "memory"
-
-    def __init__(self, kept: dict[str, bytes] | None = None) -> None:
+    def __init__(self, kept: dict[str, bytes] | None = None, deadline: float = DEADLINE) -> None:
+        super().__init__("memory", deadline)
         self.kept = {} if kept is None else kept
+
+    def _gone(self, why: str) -> str:
+        return f"{self.name} cannot be used ({why})."
 
     def _put_once(self, key: str, data: bytes) -> bytes:
         return self.kept.setdefault(key, data)
@@ -38,6 +41,21 @@ class MemoryExchange(Exchange):
 
     def _get(self, key: str) -> bytes | None:
         return self.kept.get(key)
+
+
+class HangingExchange(MemoryExchange):
+    """Nothing that is asked of it comes back before ``release`` is set."""
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__(deadline=deadline)
+        self.release = threading.Event()
+
+    def _in_time(self, what: Callable[[], Given], deadline: float = 0.0) -> Given:
+        def hang() -> Given:
+            self.release.wait(600.0)
+            return what()
+
+        return super()._in_time(hang, deadline)
 
 
 def at_once(tasks: Sequence[Callable[[], Given]]) -> list[Future[Given]]:

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from lagom.nodes.enrolment import NotEnrolled, Session, enrol, facts_of, node_name
-from lagom.nodes.exchange import ExchangeError, NodeFacts
+from lagom.nodes.exchange import ExchangeError, NoAnswer, NodeFacts
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
-from tests.unit.nodes.launchers import FACTS, LIFE, MemoryExchange, at_once, join
+from tests.unit.nodes.launchers import FACTS, LIFE, HangingExchange, MemoryExchange, at_once, join
 
 QUICK = Life(beat=0.01, silent=120.0)
 
@@ -128,3 +129,22 @@ def test_an_exchange_that_does_not_answer_is_no_agreement() -> None:
 
     with pytest.raises(ExchangeError, match="memory is gone"):
         enrol(Gone(), 2, "a", FACTS, 1.0, LIFE)
+
+
+def test_the_host_and_the_other_nodes_are_waited_for_by_one_deadline() -> None:
+    exchange = MemoryExchange()
+    exchange.may_coordinate, exchange.waited = False, 600.0  # all of it, which is more than a test may take
+    with pytest.raises(NotEnrolled, match="has not enrolled in time"):
+        join(exchange, "a", wait=600.0)
+
+
+def test_an_exchange_that_hangs_for_a_while_is_asked_again() -> None:
+    """Who has voted could not hear the outcome otherwise, and would not start."""
+    exchange = HangingExchange(deadline=0.02)
+    threading.Timer(0.2, exchange.release.set).start()
+    with join(exchange, "a", count=1) as session:
+        assert session.nodes == ("a",)
+    hanging = HangingExchange(deadline=0.02)
+    with pytest.raises(NoAnswer):
+        join(hanging, "a", count=1, wait=0.1)
+    hanging.release.set()

@@ -6,6 +6,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,10 +17,10 @@ from hypothesis import strategies as st
 
 from lagom.nodes import exchange as records
 from lagom.nodes import folder_exchange
-from lagom.nodes.exchange import Begin, Exchanged, ExchangeError, FoundStart, Go, Mark, UnreadableRecord
+from lagom.nodes.exchange import Begin, Exchanged, ExchangeError, FoundStart, Go, Mark, NoAnswer, UnreadableRecord
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.start import VARIABLES
-from tests.unit.nodes.launchers import MemoryExchange, at_once
+from tests.unit.nodes.launchers import HangingExchange, MemoryExchange, at_once
 
 KINDS = sorted((kind for kind in Exchanged.__subclasses__()), key=lambda kind: kind.__name__)
 JSON = st.recursive(
@@ -105,6 +108,49 @@ def test_a_read_only_folder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(folder_exchange, "write_whole", read_only)
     with pytest.raises(ExchangeError, match=r"Read-only file system.*--rdzv-endpoint"):
         one.put_once("key", Mark(token="aa"))
+
+
+@pytest.mark.parametrize("call", ["listdir", "open_own", "write_whole", "not_ours"])
+def test_a_file_system_that_hangs_costs_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Whichever operation it is, and for whoever asks next while it still hangs."""
+    one, release = FolderExchange(tmp_path / "shared", 0.05), threading.Event()
+    where = os if call == "listdir" else folder_exchange
+    monkeypatch.setattr(where, call, lambda *given, **more: release.wait(600.0) and errno.ENOENT)
+    wanted = r"shared cannot be used \(no answer within 0.05 s\); name a folder"
+    for _ in range(2):
+        with pytest.raises(NoAnswer, match=wanted):
+            one.put_once("1/key", Mark(token="aa"))
+    monkeypatch.undo()
+    assert one.put_once("1/key", Mark(token="bb")) == Mark(token="bb")
+    release.set()
+    one.close()
+
+
+def test_an_exchange_that_is_slow_for_one_thread_keeps_another_no_longer_than_its_deadline() -> None:
+    hanging = HangingExchange(0.05)
+    found = at_once([lambda: hanging.get("1/key", Mark)] * 4)
+    assert all(isinstance(one.exception(), NoAnswer) for one in found)
+    hanging.release.set()
+
+
+HANGS = """
+import time
+from pathlib import Path
+from lagom.nodes import folder_exchange
+from lagom.nodes.exchange import Mark, NoAnswer
+folder_exchange.open_own = lambda path: time.sleep(3600)
+one = folder_exchange.FolderExchange(Path("shared").absolute(), 0.5)
+try:
+    one.get("key", Mark)
+except NoAnswer:
+    one.close()
+    print("not waited for")
+"""
+
+
+def test_the_end_of_a_process_waits_for_no_file_system(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "not waited for\n"
 
 
 @pytest.mark.parametrize("key", ["../x", "/etc/passwd", "1//2", "1/.x", "A", "", "1/" + "x" * 41])

@@ -14,6 +14,7 @@ from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
 from lagom.nodes.rounds import Rounds
 from lagom.nodes.store_exchange import StoreExchange
+from lagom.nodes.worker import Given, Worker
 from tests.tiers import FULL, amount
 from tests.unit.nodes.launchers import SETTINGS, Processes, at_once, join
 from tests.unit.nodes.test_store_exchange import HOST, free_port
@@ -21,6 +22,14 @@ from tests.unit.nodes.test_store_exchange import HOST, free_port
 ROUNDS = 5
 MOST_SECONDS = 1.0
 LIFE = Life(beat=1.0, silent=120.0)
+
+
+class Inline(Worker):
+    """Does it in the thread that asks. Each launcher has an interpreter of its own; here 128 share one, and a second
+    and a third thread of each of them would measure the interpreter's lock."""
+
+    def do(self, what: Callable[[], Given], deadline: float) -> Given:
+        return what()
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
@@ -32,6 +41,7 @@ def test_bookkeeping_of_a_round(kind: str, count: int, tmp_path: Path, capsys: p
 
     def launch(at: int) -> int:
         exchange: Exchange = FolderExchange(tmp_path / "x")
+        exchange._worker = Inline()
         if kind == "store":
             exchange = host if at == 0 and host is not None else StoreExchange(HOST, port, 60.0)
         process = Processes(Done(exit=0, ended="us", value=1.0))

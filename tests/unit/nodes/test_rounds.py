@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from lagom import files
+from lagom.nodes import folder_exchange
 from lagom.nodes.exchange import Done, FoundStart, SessionEnd
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
-from lagom.nodes.rounds import NodesEnded, RoundResult, Rounds
-from tests.unit.nodes.launchers import SETTINGS, MemoryExchange, Processes, at_once, pair
+from lagom.nodes.rounds import IsOver, NodesEnded, RoundResult, Rounds
+from tests.unit.nodes.launchers import SETTINGS, HangingExchange, Processes, at_once, pair
 from tests.waiting import wait_until
 
 VALUE = Done(exit=0, ended="us", value=3.5, samples=[3.5, 3.6, 3.4], unit="ms", ranks=4, ranks_seen=2)
@@ -42,8 +45,8 @@ def test_all_nodes_run_the_same_rounds_and_learn_the_verdict(tmp_path: Path) -> 
 
     coordinated, followed = at_once([coordinate, follow])  # type: ignore[list-item]
     for result in coordinated.result():  # type: ignore[union-attr]
-        assert (result.value_node, result.value, result.stopped_by) == (two.node, VALUE, two.node)
-        assert (result.ranks_seen, result.failed, result.unlike) == (4, (), ())
+        assert result.done == {one.node: NOTHING, two.node: VALUE}
+        assert (result.stopped_by, result.failed) == (two.node, ())
     end = followed.result()
     assert (end.kind, end.verdict, end.found) == ("finished", "improved", FOUND)  # type: ignore[union-attr]
     assert here.begun == there.begun == rounds
@@ -66,7 +69,7 @@ def test_a_process_that_fails_on_one_node_ends_the_round_on_all(tmp_path: Path) 
 
     result = at_once([coordinate, follow])[0].result()  # type: ignore[list-item]
     assert (result.failed, result.why, result.stopped_by) == ((two.node,), "exit", two.node)  # type: ignore[union-attr]
-    assert result.unlike == (f"{two.node}: rank 3 has NCCL_ALGO=Ring",)  # type: ignore[union-attr]
+    assert result.done[two.node].unlike == broken.unlike  # type: ignore[union-attr]
 
 
 def test_a_launcher_that_fails_because_the_round_is_over_has_not_failed(tmp_path: Path) -> None:
@@ -157,16 +160,49 @@ def test_a_reader_that_was_stopped_accuses_nobody(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_exchange_that_hangs_is_noticed_without_waiting_for_it() -> None:
-    class Hangs(MemoryExchange):
-        def _get(self, key: str) -> bytes | None:
-            wait_until(lambda: released, "the end of the test")
-            return None
-
-    released: list[int] = []
-    heartbeat = Heartbeat(Hangs(), "1", 0, (1,), Life(0.01, 0.1))
+    exchange = HangingExchange(deadline=0.02)
+    heartbeat = Heartbeat(exchange, "1", 0, (1,), Life(0.01, 0.1))
     try:
         wait_until(heartbeat.is_alarmed, "an alarm")
-        assert heartbeat.lost == "memory has not answered for 0 s"
+        assert heartbeat.lost == "memory has not answered for 0 s: memory cannot be used (no answer within 0.02 s)."
     finally:
-        released.append(1)
+        exchange.release.set()
         heartbeat.close()
+
+
+def test_a_process_is_held_to_its_limit_while_the_folder_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that does that writes who has ended the round, and that costs it a deadline and no more. A folder that
+    comes back in time costs nothing."""
+    one, two = pair(tmp_path / "x")
+    hangs, released, answers = threading.Event(), threading.Event(), []
+    for session in (one, two):
+        session.exchange._deadline = 0.05
+
+    def open_own(path: Path) -> int:
+        if hangs.is_set():
+            released.wait(600.0)
+        return files.open_own(path)
+
+    def limited(settings: object, number: int, limit: object, is_over: IsOver) -> Done:
+        hangs.set()
+        answers.append(is_over(True))
+        hangs.clear()
+        released.set()
+        return VALUE
+
+    monkeypatch.setattr(folder_exchange, "open_own", open_own)
+
+    def coordinate() -> RoundResult:
+        with one:
+            running = Rounds(one, limited)
+            result = running.run({}, 1, 60.0)
+            running.finish()
+            return result
+
+    def follow() -> None:
+        with two:
+            list(Rounds(two, Processes(NOTHING, until_stopped=True)).follow())
+
+    result = at_once([coordinate, follow])[0].result()  # type: ignore[list-item]
+    assert answers == [True]
+    assert result.done == {one.node: VALUE, two.node: NOTHING}  # type: ignore[union-attr]
