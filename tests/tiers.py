@@ -43,6 +43,8 @@ EXPENSIVE = {
         "repeated where a rank was over before it was looked at",
     "test_tune_nodes.py::test_an_interruption_on_one_node_ends_both_and_both_have_run_the_same":
         "two launchers, each with two processes of a job of two ranks",
+    "test_launcher_recipes.py::test_the_launchers_of_both_nodes_agree_and_run_a_round":
+        "two launchers, each with a process of a job of two ranks",
     "test_cached_start.py::test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_like_one":
         "one search to its end, and all that uses what it found: five starts of a job",
     "test_mutants.py::test_every_python_fault_can_be_read_and_every_area_has_tests":
