@@ -110,7 +110,7 @@ def agree(
     try:
         exchange = open_exchange(meeting.exchange, f"{SPACE}/{_digest(use.command, environ)}", patience)
     except ExchangeError as error:
-        return Agreed(False, (), _not_set(_clause(str(error)) + (_ELSEWHERE if meeting.is_remembered else "")))
+        return Agreed(False, (), _not_set(_clause(str(error)) + _elsewhere(meeting)))
     found = vote(exchange, meeting.nodes, node_name(environ), facts, wait, life)
     if not found.may_start:
         raise UsageError(
@@ -152,12 +152,17 @@ def _describe(found: Vote, meeting: Meeting, settings: Mapping[str, str], use: C
         return _not_set(f"{which} {', '.join(found.without)} {has} no saved config{_WRITES}")
     if found.reason == "late" and found.nodes:
         return _not_set(f"{len(found.nodes)} of {meeting.nodes} nodes came within {wait:.0f} s ({names})")
-    elsewhere = meeting.is_remembered and found.reason == "late"
-    return _not_set(_clause(found.text) + (_ELSEWHERE if elsewhere else ""))
+    return _not_set(_clause(found.text) + _elsewhere(meeting, nobody_came=found.reason == "late"))
 
 
 _WRITES = " (lagom tune writes it)"
-_ELSEWHERE = "; the config was found with that place: name one of this job's with --rdzv-endpoint or LAGOM_EXCHANGE"
+
+
+def _elsewhere(meeting: Meeting, *, nobody_came: bool = True) -> str:
+    """What to do about a place that is perhaps that of other nodes."""
+    if not (meeting.is_remembered and nobody_came):
+        return ""
+    return "; the config was found with that place: name one of this job's with --rdzv-endpoint or LAGOM_EXCHANGE"
 
 
 def _not_set(why: str) -> str:
