@@ -5,7 +5,9 @@ which is atomic on NFS too, and of several writers one wins. No lock: a node tha
 from __future__ import annotations
 
 import errno
+import math
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from lagom.nodes.worker import DEADLINE
 MODE = 0o755
 #: A file system has replaced what was just found: looked for once more.
 STALE = (errno.ESTALE, errno.ENOENT)
+#: Between two listings for one key that is waited for: every node asks for it about ten times a second, and a listing
+#: of a hundred nodes' files each time would be a load for the server.
+LIST_SECONDS = 0.5
 
 
 class FolderExchange(Exchange):
@@ -26,6 +31,7 @@ class FolderExchange(Exchange):
         super().__init__(str(folder), deadline)
         self._folder = folder.absolute()
         self._checked: set[Path] = set()
+        self._listed: dict[str, float] = {}  # by key that is not there yet: when its folders were listed last
         self._in_time(lambda: self._make(self._folder))
 
     def _make(self, folder: Path) -> None:
@@ -81,6 +87,8 @@ class FolderExchange(Exchange):
             found = _read(path)
             if found is None and self._is_listed(key):
                 found = _read(path)
+            if found is not None:
+                self._listed.pop(key, None)
         except OSError as error:
             raise self._failed(error) from error
         return found
@@ -88,6 +96,10 @@ class FolderExchange(Exchange):
     def _is_listed(self, key: str) -> bool:
         """An NFS client may remember for up to a minute that a name was not there; it looks anew at a folder that is
         listed."""
+        now = time.monotonic()
+        if now - self._listed.get(key, -math.inf) < LIST_SECONDS:
+            return False
+        self._listed[key] = now
         path = self._folder
         for name in key.split("/"):
             try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lagom.config_file import Fingerprint, SavedConfig
 from lagom.experiment.arm import Kind, Task, arm_with
-from lagom.experiment.process import Ended, ProcessStart, run_process
+from lagom.experiment.process import LEAST_GRACE, Ended, ProcessStart, run_process
 from lagom.experiment.request import TRIAL, Request
 from lagom.experiment.store import RunRecord, Store
 from lagom.experiment.trial import RunProcess, Say, run_task
@@ -80,16 +80,19 @@ def follow(session: Session, request: Request, store: Store[TuneRecord], say: Sa
     for go, stop, done in rounds.follow():
         store.add(runs[-1])  # not that of a round which was interrupted: the coordinator does not keep it either
         variables = " ".join(f"{name}={value}" for name, value in go.settings.items()) or "plain NCCL"
-        said = f"{done.value:.4g}" if done.value is not None else done.unlike or done.reason or "no value on this node"
+        is_elsewhere = stop.why == "enough" and stop.by != session.seat  # another node has printed what was wanted
+        why = done.unlike or ("" if is_elsewhere else done.reason) or "no value on this node"
+        said = f"{done.value:.4g}" if done.value is not None else why
         say(f"process {go.number}: {variables}: {said} (ended by node {session.nodes[stop.by]}: {stop.why})")
     assert rounds.verdict is not None
     return rounds.verdict.verdict, rounds.verdict.found
 
 
 def until_over(start: ProcessStart, is_over: IsOver) -> ProcessStart:
-    """The same process, ended as soon as some node has seen enough."""
+    """The same process, ended as soon as some node has seen enough. With the least time to end: a torchrun whose
+    rendezvous was on a node that has ended waits for it in vain."""
     is_enough: Callable[[Any], bool] = start.enough
-    return replace(start, enough=lambda seen: is_over(is_enough(seen)))
+    return replace(start, enough=lambda seen: is_over(is_enough(seen)), grace=min(start.grace, LEAST_GRACE))
 
 
 def done_of(run: RunRecord) -> Done:

@@ -17,6 +17,7 @@ import pytest
 
 from lagom.cli.measured_job import check_job
 from lagom.experiment.store import read_record
+from lagom.tune.stages import TuneRecord
 from tests.system.launched import bare_environment
 from tests.system.test_tune import METRIC
 from tests.tiers import FULL
@@ -151,7 +152,7 @@ def test_the_launchers_of_both_nodes_agree_and_run_a_round(name: str, place: Pat
     started = (place / "started").read_text().splitlines()
     assert sorted(started)[:2] == ["1 node0 plain", "1 node1 plain"], done.stderr
     out = place / "lagom-tune" if is_once else place / "shared" / "tune"
-    (run, *_) = read_record(out / "bench.json").runs
+    (run, *_) = read_record(out / "bench.json", TuneRecord).runs
     assert run.counted, done.stderr
     if not is_once:
         assert done.stderr.count("lagom tune: 2 nodes (node") == 2

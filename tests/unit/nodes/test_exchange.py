@@ -117,13 +117,30 @@ def test_a_file_system_that_hangs_costs_a_deadline(tmp_path: Path, monkeypatch: 
     where = os if call == "listdir" else folder_exchange
     monkeypatch.setattr(where, call, lambda *given, **more: release.wait(600.0) and errno.ENOENT)
     wanted = r"shared cannot be used \(no answer within 0.05 s\); name a folder"
-    for _ in range(2):
+    for number in range(2):
         with pytest.raises(NoAnswer, match=wanted):
-            one.put_once("1/key", Mark(token="aa"))
+            one.put_once(f"{number}/key", Mark(token="aa"))
     monkeypatch.undo()
-    assert one.put_once("1/key", Mark(token="bb")) == Mark(token="bb")
+    assert one.put_once("0/key", Mark(token="bb")) == Mark(token="bb")
     release.set()
     one.close()
+
+
+def test_folders_are_not_listed_each_time_that_a_key_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was written meanwhile is found at once."""
+    one, listings = FolderExchange(tmp_path / "shared"), []
+    real = os.listdir
+    monkeypatch.setattr(folder_exchange.os, "listdir", lambda path: [listings.append(path), real(path)][1])
+    monkeypatch.setattr(folder_exchange.time, "monotonic", lambda: 7.0)
+    assert [one.get("key", Mark) for _ in range(20)] == [None] * 20
+    assert len(listings) == 1
+    monkeypatch.setattr(folder_exchange.time, "monotonic", lambda: 7.0 + folder_exchange.LIST_SECONDS)
+    assert one.get("key", Mark) is None
+    assert len(listings) == 2
+    FolderExchange(tmp_path / "shared").put("key", Mark(token="aa"))
+    assert one.get("key", Mark) == Mark(token="aa")
 
 
 def test_an_exchange_that_is_slow_for_one_thread_keeps_another_no_longer_than_its_deadline() -> None:
