@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole steps, forward and backward of several micro-batches, of a stack of Llama blocks under tensor and sequence
 parallelism: every schedule of lagom.parallel.strands beside one micro-batch after the other, with and without
-collective matmul in the attention's half.
+collective matmul in the attention's half; with --graphs each step is a CUDA graph.
 
     python -m benchmarks.jobs.strands --out FILE             # starts its ranks
     python -m benchmarks.jobs.strands --out FILE --gloo --model tiny --tokens 64     # rehearsal on the CPU
@@ -30,11 +30,13 @@ from torch import Tensor, nn
 
 from benchmarks.jobs.arms import Clock, Data, add_options, add_row, begin, cycles, join, leave, read
 from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack
-from benchmarks.jobs.tensor_parallel_step import Arm, lines, prepared, table
+from benchmarks.jobs.tensor_parallel_step import Arm, NotUsed, lines, prepared, table
 from lagom.parallel.strands import SCHEDULES, StrandChoice, Strands
 
 #: Steps until a schedule that is named runs as it will: shapes are learnt, operators and pairs timed for the plan.
 FIRST_STEPS = 4
+#: Schedules that are measured with collective matmul as well.
+WITH_MATMUL = ("turns", "turns_abreast", "planned", "turns_copies", "turns_abreast_copies")
 
 
 class StrandArm(Arm):
@@ -44,15 +46,21 @@ class StrandArm(Arm):
         self, model: nn.Module, pieces: Sequence[Any], batches: list[Tensor], grad: Tensor, schedule: str
     ) -> None:
         super().__init__(model, batches[0], grad)
-        self._batches = batches
+        self._batches, self.schedule = batches, schedule
         self._strands = Strands(pieces, lambda found, target: (found * target).sum(), dist.group.WORLD, schedule)
 
     def __call__(self) -> None:
+        if self._replay is not None:
+            self._replay()
+            return
         self._strands.step(self._batches, [self.grad] * len(self._batches))
 
     def choice(self) -> StrandChoice:
-        """With what the plan predicts and what activations need."""
-        return self._strands.choices()[0]
+        """With what the plan predicts and what activations need. Raises :class:`NotUsed` if it is another schedule."""
+        (choice,) = self._strands.choices()
+        if choice.chosen != self.schedule:
+            raise NotUsed(choice.refusals[self.schedule])
+        return choice
 
 
 def strand_arms(options: argparse.Namespace, name: str, tokens: int, device: torch.device) -> dict[str, StrandArm]:
@@ -74,19 +82,28 @@ def strand_arms(options: argparse.Namespace, name: str, tokens: int, device: tor
     both = [first, *(piece for block in blocks for piece in block.matmul_pieces()), last]
     found = {"plain": (plain, "sequential"), "matmul": (blocks, "sequential")}
     found |= {schedule: (plain, schedule) for schedule in SCHEDULES if schedule != "sequential"}
-    found |= {f"{schedule}+matmul": (both, schedule) for schedule in ("turns", "turns_abreast", "planned")}
-    return {arm: StrandArm(model, pieces, batches, grad, schedule) for arm, (pieces, schedule) in found.items()}
+    found |= {f"{schedule}+matmul": (both, schedule) for schedule in WITH_MATMUL}
+    wanted = {"plain", *options.arms.split(",")} if options.arms else found.keys()
+    made = {arm: (pieces, schedule) for arm, (pieces, schedule) in found.items() if arm in wanted}
+    return {arm: StrandArm(model, pieces, batches, grad, schedule) for arm, (pieces, schedule) in made.items()}
 
 
 def measured(options: argparse.Namespace, about: Data, clock: Clock) -> Data:
     """A row: all arms of a stack."""
     arms = strand_arms(options, about["model"], about["tokens"], clock.device)
-    for arm in arms.values():
+    choices: dict[str, StrandChoice] = {}
+    refused: dict[str, str] = {}
+    for name, arm in list(arms.items()):
         for _ in range(FIRST_STEPS):
             arm()
+        try:  # every rank finds the same
+            choices[name] = arm.choice()
+        except NotUsed as reason:
+            refused[name] = str(reason)
+            del arms[name]
     checked: dict[str, Arm] = dict(arms)
-    ready = prepared(checked, clock, False)
-    choices = {name: arm.choice() for name, arm in arms.items()}
+    ready = prepared(checked, clock, options.graphs)
+    ready["failed"] |= refused
     found = cycles({**checked, "plain_again": arms["plain"]}, clock, options.each, random.Random(1), 1)
     memory = {name: choice.activation_bytes[choice.chosen] for name, choice in choices.items()}
     predicted = {name: choice.predicted_ns for name, choice in choices.items() if choice.predicted_ns is not None}
@@ -107,7 +124,7 @@ def work(rank: int, options: argparse.Namespace, ends_at: float) -> None:
     for model in options.model.split(","):
         for tokens in map(int, options.tokens.split(",")):
             about = {"ranks": options.ranks, "model": model, "tokens": tokens, "layers": options.layers}
-            about |= {"kind": f"{options.micro} micro-batches"}
+            about |= {"kind": f"{options.micro} micro-batches{', graphs' if options.graphs else ''}"}
             if clock.is_over() or any(about.items() <= row.items() for row in read(file)["rows"]):
                 continue
             torch.manual_seed(rank)
@@ -128,6 +145,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--micro", type=int, default=8, help="micro-batches of a step")
     parser.add_argument("--each", type=float, default=60, help="time limit of the cycles of a stack, seconds")
+    parser.add_argument("--graphs", action="store_true", help="each step as a CUDA graph")
+    parser.add_argument("--arms", default="", help="of the table, commas between; plain is always there")
     add_options(parser, "strands.json")
     options = parser.parse_args()
     if options.table:

@@ -89,7 +89,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype, group: Any, *, device: torch
     where = torch.empty(0, device=device or default).device  # with its index
     with torch.inference_mode(False):
         try:
-            block = _allocate(math.prod(shape) * dtype.itemsize, found, where)
+            block = allocate(math.prod(shape) * dtype.itemsize, found, where)
         except CannotPrepare as reason:
             say_once(f"lagom.parallel.empty gives ordinary memory: {reason}.")
             return torch.empty(tuple(shape), dtype=dtype, device=where)
@@ -141,7 +141,7 @@ def reserve(group: RankGroup, size: int, device: torch.device) -> None:
     becomes of a smaller one, :func:`settle` says."""
     known = _workspaces.get(group)
     if known is None or known.block.size < size:
-        _workspaces[group] = Workspace(_allocate(size, group, device), group.size)
+        _workspaces[group] = Workspace(allocate(size, group, device), group.size)
 
 
 def workspace(group: RankGroup) -> Workspace | None:
@@ -170,11 +170,18 @@ def settle(group: RankGroup, before: Workspace | None, used: bool) -> None:
         if before is not None:
             _workspaces[group] = before
     if unneeded is not None and not unneeded.captured:
-        _blocks.remove(unneeded.block)
+        release_block(unneeded.block)
 
 
-def _allocate(size: int, group: RankGroup, device: torch.device) -> Block:
-    """Two steps, each agreed on, so that a rank without room leaves no other rank waiting in the rendezvous."""
+def release_block(block: Block) -> None:
+    """Its memory goes back when no tensor refers to it any more."""
+    if block in _blocks:
+        _blocks.remove(block)
+
+
+def allocate(size: int, group: RankGroup, device: torch.device) -> Block:
+    """So many bytes on each rank. A collective; all ranks raise CannotPrepare, or none. Two steps, each agreed on, so
+    that a rank without room leaves no other rank waiting in the rendezvous."""
     _forget_replaced_groups()
     group.meet(device)
     reason, tensor, handle = symmetric_refusal() or group.no_peer_access(device), None, None

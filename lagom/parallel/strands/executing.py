@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lagom.errors import UsageError
+from lagom.parallel.strands.lanes import CopyLane
 from lagom.parallel.strands.orders import FORWARD, WEIGHTS, Order, StrandOperator, starts_collective
 from lagom.parallel.strands.pieces import Finish, Piece, is_collective, put_off_weights
 
@@ -39,9 +40,9 @@ class MicroBatchRun:
 
 
 class OrderRun:
-    """The carrying out of one order. ``groups``: the process group, and for two streams its twin; ``knows``: whether
-    the inputs of all collectives are known; ``before``: called with what a collective is started with, may raise;
-    ``after``: called after each operator."""
+    """The carrying out of one order. ``groups``: the process group, by copy engines its lanes, on two streams also its
+    twin; ``streams``: whether each has a stream of its own; ``knows``: whether the inputs of all collectives are known;
+    ``before``: called with what a collective is started with, may raise; ``after``: called after each operator."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class OrderRun:
         groups: Sequence[Any],
         device: torch.device,
         knows: bool,
+        streams: bool = False,
         before: Callable[[Tensor], None] = lambda _: None,
         after: Callable[[StrandOperator], None] = lambda _: None,
     ) -> None:
@@ -57,7 +59,7 @@ class OrderRun:
         self._before, self._after = before, after
         #: Bytes that a piece keeps for its backward, by (micro-batch, piece); where inputs are not known yet.
         self.saved: dict[tuple[int, int], int] = {}
-        two = len(groups) > 1 and device.type == "cuda"
+        two = streams and device.type == "cuda"
         self._streams = [torch.cuda.Stream(device) for _ in groups] if two else []
         self._summed: dict[int, Any] = {}  # by piece: when the last micro-batch had added its gradients
 
@@ -196,7 +198,9 @@ class OrderRun:
                     start(zeros, group)()
 
     def _group(self, operator: StrandOperator) -> Any:
-        return self._groups[operator.micro_batch % len(self._groups)]
+        found = self._groups[operator.micro_batch % len(self._groups)]
+        takes_lanes = getattr(self._runs[0].pieces[operator.piece], "takes_lanes", False)
+        return found.handle if isinstance(found, CopyLane) and not takes_lanes else found
 
     @contextlib.contextmanager
     def _lane(self, micro_batch: int) -> Iterator[None]:

@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lagom.parallel.strands.lanes import CopyLane, Finish
 from lagom.parallel.torch_gate import public_collectives
 
-#: Waits for a collective (on a GPU: the current stream does) and returns its result.
-Finish = Callable[[], Tensor]
 Compute = Callable[..., Any]
 
 
 class StrandCollective(Protocol):
     """Of the first tensor that travels between pieces; the others pass by. Each half is called on every rank in the
-    same order. ``start`` and ``start_backward`` return at once what waits for the result."""
+    same order. ``start`` and ``start_backward`` return at once what waits for the result. ``takes_lanes``, if it is
+    there and true: ``group`` may be a :class:`~lagom.parallel.strands.lanes.CopyLane` instead."""
 
     def start(self, x: Tensor, group: Any) -> Finish: ...
 
@@ -30,6 +30,8 @@ class StrandCollective(Protocol):
 
 class AllGather:
     """[rows, ...] of each rank to [ranks * rows, ...]; backward a ReduceScatter."""
+
+    takes_lanes = True
 
     def start(self, x: Tensor, group: Any) -> Finish:
         return _gather(x, group)
@@ -40,6 +42,8 @@ class AllGather:
 
 class ReduceScatter:
     """[ranks * rows, ...], summed over ranks, to this rank's [rows, ...]; backward an AllGather."""
+
+    takes_lanes = True
 
     def start(self, x: Tensor, group: Any) -> Finish:
         return _scatter(x, group)
@@ -59,10 +63,14 @@ class AllToAll:
 
 
 def _gather(x: Tensor, group: Any) -> Finish:
+    if isinstance(group, CopyLane):
+        return group.gather(x)
     return _finish(public_collectives()[0], x, x.shape[0] * group.size(), group)
 
 
 def _scatter(x: Tensor, group: Any) -> Finish:
+    if isinstance(group, CopyLane):
+        return group.scatter(x)
     return _finish(public_collectives()[1], x, x.shape[0] // group.size(), group)
 
 

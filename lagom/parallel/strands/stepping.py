@@ -8,6 +8,7 @@ numbers: at its beginning whether all do the same, at its end whether a piece ra
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,12 +18,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lagom.errors import SettingError, UsageError
+from lagom.parallel.matmul_call import CannotPrepare
 from lagom.parallel.measuring import synchronize
-from lagom.parallel.rank_group import RankGroup, digest_number
+from lagom.parallel.rank_group import RankGroup, digest_number, group_named
 from lagom.parallel.strands.executing import Inputs, MicroBatchRun, OrderRun
+from lagom.parallel.strands.lanes import CopyLanes
 from lagom.parallel.strands.orders import one_after_the_other
 from lagom.parallel.strands.pieces import Piece, is_collective
 from lagom.parallel.strands.trying import (
+    BY_COPIES,
     SCHEDULES,
     TWO_STREAMS,
     OperatorClock,
@@ -66,6 +70,7 @@ class Strands:
         self._inputs: dict[str, Inputs] = {}  # by micro-batch's shapes
         self._saved: dict[str, dict[int, int]] = {}  # the same: bytes by piece
         self._trials: dict[str, ScheduleTrial] = {}  # by shapes of all micro-batches
+        self._lanes: CopyLanes | None = None
         control = dist.new_group(dist.get_process_group_ranks(group), backend="gloo", use_local_synchronization=True)
         self._control = RankGroup(control.group_name, control, group.rank(), group.size())
 
@@ -80,7 +85,8 @@ class Strands:
         :param micro_batches: of each a tensor or a tuple of what the first piece takes.
         :param targets: of each what ``loss`` takes last.
         :returns: the losses, without gradients.
-        :raises UsageError: the ranks, or the micro-batches, do not fit together.
+        :raises UsageError: the ranks, or the micro-batches, do not fit together; or the step is captured in a CUDA
+            graph before a schedule is chosen.
         :raises RuntimeError: a piece raised an error on another rank; this rank's own errors are raised as they are.
             Gradients hold parts of the step then: set them to zero.
         """
@@ -94,11 +100,17 @@ class Strands:
         self._check_alike(shapes)
         runs = [self._run(*one) for one in zip(batches, targets, shapes, strict=True)]
         device = next((one.device for one in batches[0] if isinstance(one, Tensor)), CPU)
+        self._refuse_capture(shapes, device)
         if any(about not in self._saved for about in shapes):
             self._learn(runs, shapes, device, trains)
         else:
             self._take(runs, device, self._trial(shapes, device, trains))
         return [run.values[0].detach() for run in runs]
+
+    def _refuse_capture(self, shapes: Sequence[str], device: torch.device) -> None:
+        known = self._trials.get("\n".join(shapes))
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing() and (known is None or not known.choice):
+            raise UsageError("no schedule is chosen yet; take steps of these shapes before one is captured.")
 
     def _run(self, batch: tuple[Any, ...], target: Any, shapes: str) -> MicroBatchRun:
         def loss(*values: Any) -> Tensor:
@@ -122,7 +134,7 @@ class Strands:
             mine = digest_number(f"{x.shape} {x.dtype}")
             self._agree_shape([1, mine])
 
-        run = OrderRun(runs, [self._group], device, False, ask)
+        run = OrderRun(runs, [self._group], device, False, before=ask)
         failed = run.carry_out(one_after_the_other(len(runs), self._kinds, False, trains))
         if failed is not None:
             if not isinstance(failed, _FoundTogether):
@@ -162,22 +174,46 @@ class Strands:
             }
             room = -self._control.largest([-_free_bytes(device)], CPU)[0]
             about_steps = self._kinds, len(shapes), trains, saved, room, self._named, digest_number(key)
-            self._trials[key] = ScheduleTrial(*about_steps, device.type == "cuda")
+            self._trials[key] = ScheduleTrial(*about_steps, device.type == "cuda", self._no_copies(shapes, device))
+            self._settle_lanes()
         return self._trials[key]
+
+    def _no_copies(self, shapes: Sequence[str], device: torch.device) -> str:
+        """Why copy engines cannot do what a step communicates, or "" with lanes that are large enough. A collective."""
+        inputs = [one for about in set(shapes) for key, one in self._inputs[about].items() if self._takes_lanes(key[1])]
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in inputs]
+        if self._named not in (None, *BY_COPIES) or not sizes or 0 in sizes:
+            return "another schedule was asked for" if sizes else "no collective of it can be done by copies"
+        if self._lanes is None or self._lanes.size < max(sizes):
+            try:
+                self._lanes = CopyLanes(max(sizes), group_named(self._group.group_name), device)
+            except CannotPrepare as reason:
+                return str(reason)
+        return ""
+
+    def _takes_lanes(self, piece: int) -> bool:
+        return bool(getattr(self._pieces[piece], "takes_lanes", False)) if piece < len(self._pieces) else False
+
+    def _settle_lanes(self) -> None:
+        """Once everything is chosen, memory that no choice needs goes back."""
+        trials = self._trials.values()
+        if self._lanes is not None and not any(one.choice is None or one.choice.chosen in BY_COPIES for one in trials):
+            self._lanes.release()
+            self._lanes = None
 
     def _take(self, runs: Sequence[MicroBatchRun], device: torch.device, trial: ScheduleTrial) -> None:
         """One step, as the trial has it."""
         now = trial.now
         timed = now.purpose != "use"
-        groups = [self._group, self._twin] if now.schedule == TWO_STREAMS else [self._group]
+        groups, streams = self._groups(now.schedule), now.schedule == TWO_STREAMS
         if timed:
             self._control.all_say(True, CPU)
             synchronize(device)
         began = time.perf_counter_ns()
         clock = OperatorClock(self._kinds, trial.alone if now.purpose == "pairs" else None)
-        order_run = OrderRun(runs, groups, device, True)
+        order_run = OrderRun(runs, groups, device, True, streams)
         if now.purpose in ("alone", "pairs"):
-            order_run = OrderRun(runs, groups, device, True, clock.before, clock.after)
+            order_run = OrderRun(runs, groups, device, True, streams, clock.before, clock.after)
 
             def settle() -> None:
                 order_run.settle_all()
@@ -191,6 +227,14 @@ class Strands:
         if timed:
             (took,) = self._control.largest([float(time.perf_counter_ns() - began)], CPU)
             trial.add(took, self._slowest(clock.times()))
+            self._settle_lanes()
+
+    def _groups(self, schedule: str) -> list[Any]:
+        """What collectives are given, micro-batches in turns."""
+        if schedule in BY_COPIES:
+            assert self._lanes is not None
+            return list(self._lanes.lanes)
+        return [self._group, self._twin] if schedule == TWO_STREAMS else [self._group]
 
     def _agree_on_end(self, failed: Exception | None) -> None:
         every = self._control.gather([int(failed is not None)], CPU)

@@ -28,15 +28,18 @@ from lagom.parallel.strands.orders import (
 )
 from lagom.parallel.strands.pairing import PairingPlan, TimedOperator, pair
 
-SEQUENTIAL, MOVED, TURNS, ABREAST, TWO_STREAMS, PLANNED = (
+SEQUENTIAL, MOVED, TURNS, ABREAST, TWO_STREAMS, PLANNED, TURNS_COPIES, ABREAST_COPIES = SCHEDULES = (
     "sequential",
     "weights_moved",
     "turns",
     "turns_abreast",
     "two_streams",
     "planned",
+    "turns_copies",
+    "turns_abreast_copies",
 )
-SCHEDULES = (SEQUENTIAL, MOVED, TURNS, ABREAST, TWO_STREAMS, PLANNED)
+#: In the order of another schedule, with AllGather and ReduceScatter by copy engines.
+BY_COPIES = {TURNS_COPIES: TURNS, ABREAST_COPIES: ABREAST}
 #: Steps of each schedule that are measured, after one that is not; the same once more for what was picked.
 TRIED_ROUNDS, CONFIRMED_ROUNDS = 4, 4
 #: Pairs of positions above which nothing is planned: one second of the host.
@@ -90,7 +93,8 @@ class TrialStep:
 
 class ScheduleTrial:
     """On the way to a choice. ``saved``: as :func:`peak_bytes` takes it; ``room``: bytes that activations can have
-    beside those of sequential, the least of all ranks; ``named``: what the user wants."""
+    beside those of sequential, the least of all ranks; ``named``: what the user wants; ``no_copies``: why copy engines
+    cannot move what is communicated; empty: they can."""
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class ScheduleTrial:
         named: str | None,
         seed: int,
         has_streams: bool,
+        no_copies: str,
     ) -> None:
         self._kinds, self._count, self._trains = kinds, count, trains
         self._random = random.Random(seed)
@@ -109,11 +114,13 @@ class ScheduleTrial:
         self._bytes = {name: peak_bytes(order, saved) for name, order in self._orders.items()}
         made = {*self._orders, *({PLANNED} if TURNS in self._orders else ())}
         reason = (
-            "it needs a collective, and but for weights_moved two micro-batches, and but for turns_abreast a backward"
+            "it needs a collective, and but for weights_moved two micro-batches, and where it is not abreast a backward"
         )
         self._refusals = {name: reason for name in SCHEDULES if name not in made}
         if not has_streams and named != TWO_STREAMS:
             self._refusals.setdefault(TWO_STREAMS, "the device has no streams")
+        if no_copies:
+            self._refusals |= dict.fromkeys(BY_COPIES, no_copies)
         least = self._bytes[SEQUENTIAL]
         for name, most in self._bytes.items():
             if most - least > room:
@@ -223,7 +230,7 @@ def _orders(count: int, kinds: Kinds, trains: bool) -> dict[str, Order]:
         found[ABREAST] = found[TWO_STREAMS] = abreast(count, kinds, trains)
         if trains:
             found[TURNS] = forward_beside_backward(count, kinds)
-    return found
+    return found | {name: found[other] for name, other in BY_COPIES.items() if other in found}
 
 
 class OperatorClock:

@@ -27,16 +27,15 @@ import lagom.parallel as parallel
 from lagom.errors import SettingError, UsageError
 from lagom.parallel import choosing, measuring, rank_group, said_once, symmetric_pool
 from lagom.parallel.choice_cache import load_choice, save_choice
-from lagom.parallel.copies import Copies
 from lagom.parallel.matmul_call import GATHER, MatmulCall
-from lagom.parallel.rank_group import RankGroup, group_named
+from lagom.parallel.rank_group import group_named
 from lagom.parallel.registered import gather_op, scatter_op
+from tests.unit.parallel.shared_memory import FOLDER, LIMIT_S, copies_without_a_gpu
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 CPU = torch.device("cpu")
-LIMIT_S = 120
 RANKS, RANK = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-FOLDER, SHAPES = Path(os.environ["FOLDER"]), int(os.environ["SHAPES"])
+SHAPES = int(os.environ["SHAPES"])
 CASES: list[Callable[[], None]] = []
 
 
@@ -124,50 +123,6 @@ def check_shapes(implementations: tuple[str, ...], count: int, seed: int) -> Non
 @case
 def random_shapes_are_exact() -> None:
     check_shapes(("plain", "looped", "plain"), SHAPES, 1)
-
-
-class SharedFile:
-    """What a handle of symmetric memory does, by files that the ranks share."""
-
-    made = 0
-
-    def __init__(self, size: int) -> None:
-        SharedFile.made += 1
-        self._files = []
-        for rank in range(RANKS):
-            path = FOLDER / f"shared_{SharedFile.made}_{rank}"
-            self._files.append(torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8))
-        self.barrier()
-
-    def get_buffer(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype, offset: int) -> Tensor:
-        count = torch.Size(shape).numel() * dtype.itemsize
-        begin = offset * dtype.itemsize
-        return self._files[rank][begin : begin + count].view(dtype).view(shape)
-
-    def barrier(self, channel: int = 0, timeout_ms: int = LIMIT_S * 1000) -> None:
-        assert timeout_ms == LIMIT_S * 1000, "that of the group, so that the end of a peer ends this rank"
-        dist.barrier()
-
-
-def allocate_shared(size: int, group: RankGroup, device: torch.device) -> symmetric_pool.Block:
-    handle = SharedFile(size)
-    block = symmetric_pool.Block(handle.get_buffer(RANK, (size,), torch.uint8, 0), handle, group)
-    symmetric_pool._blocks.append(block)
-    return block
-
-
-@contextlib.contextmanager
-def copies_without_a_gpu() -> Iterator[None]:
-    """One stream that does everything at once: it shows which memory is read and written, not the order on a GPU."""
-    names = ("Stream", "Event", "current_stream", "set_stream", "current_device", "set_device")
-    streams = dict.fromkeys(names, mock.DEFAULT)
-    with (
-        mock.patch.multiple(torch.cuda, **streams),
-        mock.patch.object(symmetric_pool, "_allocate", allocate_shared),
-        mock.patch.object(Copies, "refusal", return_value=""),
-    ):
-        yield
-        parallel.release()
 
 
 @case

@@ -18,7 +18,16 @@ pytest.importorskip("torch")
 
 from lagom.parallel.strands import orders, trying
 from lagom.parallel.strands.orders import BACKWARD, FORWARD, WEIGHTS, Order, peak_bytes
-from lagom.parallel.strands.trying import ABREAST, MOVED, PLANNED, SCHEDULES, SEQUENTIAL, TURNS, TWO_STREAMS
+from lagom.parallel.strands.trying import (
+    ABREAST,
+    MOVED,
+    PLANNED,
+    SCHEDULES,
+    SEQUENTIAL,
+    TURNS,
+    TURNS_COPIES,
+    TWO_STREAMS,
+)
 
 JOB = Path(__file__).with_name("strands_job.py")
 CASES = re.findall(r"^@case\ndef (\w+)", JOB.read_text(), re.MULTILINE)
@@ -33,7 +42,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("strands")
     job = torch_jobs.Job("strands", [str(JOB)], str(folder / "output"), ranks=4)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAGOM_")}
-    given = {"LAGOM_CACHE": "off", "SHAPES": str(amount(6, 200))}
+    given = {"LAGOM_CACHE": "off", "FOLDER": str(folder), "SHAPES": str(amount(6, 200))}
     done = torch_jobs.run([job], folder, {**clean, **given})["strands"]
     lines = [json.loads(line) for line in done.said.splitlines() if line.startswith('{"case"')]
     assert lines, done.said[-3000:]
@@ -66,7 +75,7 @@ def wrong_order(order: Order, count: int) -> str:
 
 
 def trial(count: int = 4, room: float = 1e9, named: str | None = None, trains: bool = True) -> trying.ScheduleTrial:
-    return trying.ScheduleTrial(KINDS, count, trains, SAVED, room, named, 1, True)
+    return trying.ScheduleTrial(KINDS, count, trains, SAVED, room, named, 1, True, "")
 
 
 def settled(found: trying.ScheduleTrial, **took: float) -> trying.StrandChoice:
@@ -94,6 +103,7 @@ def test_the_fastest_is_taken_if_it_stays_so() -> None:
     assert settled(trial(), sequential=100.0, turns=90.0, turns_abreast=80.0).chosen == ABREAST
     assert settled(trial(), planned=50.0).chosen == PLANNED
     assert settled(trial(), two_streams=50.0).chosen == TWO_STREAMS
+    assert settled(trial(), turns_copies=50.0).chosen == TURNS_COPIES
     assert settled(trial(1), weights_moved=50.0).chosen == MOVED
     lucky = trial()
     steps = 0
