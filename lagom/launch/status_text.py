@@ -28,12 +28,13 @@ from lagom.journal import (
 )
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.launch.job_plan import JobPlan
-from lagom.launch.launchers import log_folders
+from lagom.launch.launchers import log_folders, starts_one_node
 
 COLUMNS = 100
 PREFIX = "lagom: "
 ROOM = COLUMNS - len(PREFIX)
 CHOOSES = "NCCL chooses"
+TUNE = "lagom tune -- CMD"
 #: Exit codes of a job that ended well, or that a signal from outside ended: hang-up, Ctrl-C, SIGTERM.
 NO_FAILURE = (0, 128 + signal.SIGHUP, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 
@@ -279,6 +280,8 @@ def describe_next(plan: JobPlan, run: RunState, command: Sequence[str], code: in
         return f"next: why the job failed: {said}"
     rest = f" -- {shlex.join(command)}"
     text = f"next: {_next(plan, run)}"
+    if nodes := starts_one_node(command, os.environ):
+        text = text.replace(TUNE, f"on each node: lagom tune --nnodes {nodes} --out SHARED-FOLDER -- CMD")
     return text.replace(" -- CMD", rest) if len(text) + len(rest) - len(" -- CMD") <= ROOM else text
 
 
@@ -323,7 +326,7 @@ def _compare_replayed(plan: JobPlan, run: RunState) -> str:
 def _find_out_why(plan: JobPlan, run: RunState) -> str:
     """After a job in which nothing could be tuned; over nodes there are still settings of the start."""
     if any("several_nodes" in comm.causes for comm in run.comms.values()):
-        return "lagom tune -- CMD"
+        return TUNE
     return "lagom doctor" if plan.has_nccl else "lagom doctor, once the job has an NCCL (torch built with CUDA)"
 
 

@@ -120,6 +120,8 @@ def test_a_job_that_spans_nodes_is_told_what_to_do_instead() -> None:
     run = RunState([journal.JobStart(job="j", mode="tune"), comm, passed, journal.JobEnd(reason="over", config="")])
     assert describe_in_force(run, passed) == f"not tuned tensor: {reason}"
     assert describe_next(plan_of(), run, ["train"]) == "next: lagom tune -- train"
+    each = describe_next(plan_of(), run, ["torchrun", "--nnodes", "2", "train.py"])
+    assert each.startswith("next: on each node: lagom tune --nnodes 2 --out SHARED-FOLDER -- ")
 
 
 @pytest.mark.parametrize(
