@@ -6,15 +6,10 @@ every result is exact in every dtype; the expected ones are computed by each ran
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import random
-import sys
-import time
-import traceback
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,18 +25,12 @@ from lagom.parallel.choice_cache import load_choice, save_choice
 from lagom.parallel.matmul_call import GATHER, MatmulCall
 from lagom.parallel.rank_group import group_named
 from lagom.parallel.registered import gather_op, scatter_op
-from tests.unit.parallel.shared_memory import FOLDER, LIMIT_S, copies_without_a_gpu
+from tests.unit.parallel.gloo_cases import RANK, RANKS, case, raises, run_cases
+from tests.unit.parallel.shared_memory import FOLDER, copies_without_a_gpu
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 CPU = torch.device("cpu")
-RANKS, RANK = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
 SHAPES = int(os.environ["SHAPES"])
-CASES: list[Callable[[], None]] = []
-
-
-def case(function: Callable[[], None]) -> Callable[[], None]:
-    CASES.append(function)
-    return function
 
 
 class Numbers:
@@ -144,16 +133,6 @@ def copies_read_and_write_the_right_memory() -> None:
         with raises(UsageError, "not from lagom.parallel.empty"):
             parallel.release(torch.ones(1))
     assert parallel.memory() == 0
-
-
-@contextlib.contextmanager
-def raises(error: type[Exception], words: str) -> Iterator[None]:
-    found = ""
-    try:
-        yield
-    except error as raised:
-        found = str(raised)
-    assert words in found, found or f"no {error.__name__} was raised"
 
 
 @case
@@ -470,28 +449,5 @@ def torch_accepts_how_the_operators_are_registered() -> None:
     torch.library.opcheck(scatter_op, (xs, pair, name, "looped", 0), test_utils=tests)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=LIMIT_S))
-    for function in CASES:
-        wrong = ""
-        begin = time.process_time()
-        try:
-            function()
-        except Exception:  # noqa: BLE001 - whatever it is, it is the result of the case
-            wrong = traceback.format_exc()
-        every: list[Any] = [None] * RANKS
-        dist.all_gather_object(every, wrong)
-        if RANK == 0:
-            print(
-                json.dumps({"case": function.__name__, "wrong": every, "seconds": time.process_time() - begin}),
-                flush=True,
-            )
-        if any(every):
-            break  # the ranks may be anywhere in it
-    sys.stdout.flush()
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main()
+    run_cases()

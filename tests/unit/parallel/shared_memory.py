@@ -18,10 +18,9 @@ import lagom.parallel as parallel
 from lagom.parallel import symmetric_pool
 from lagom.parallel.copies import Copies
 from lagom.parallel.rank_group import RankGroup
+from tests.unit.parallel.gloo_cases import LIMIT_S, RANK, RANKS
 
-#: Of the process group of a job that uses it.
-LIMIT_S = 120
-RANKS, RANK, FOLDER = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]), Path(os.environ["FOLDER"])
+FOLDER = Path(os.environ["FOLDER"])
 
 
 class SharedFile:

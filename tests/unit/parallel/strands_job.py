@@ -4,16 +4,11 @@ pieces one after the other, with collectives as autograd functions."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import logging
 import os
 import random
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -47,16 +42,10 @@ from lagom.parallel.strands.trying import (
     TURNS_COPIES,
     TWO_STREAMS,
 )
-from tests.unit.parallel.shared_memory import LIMIT_S, copies_without_a_gpu
+from tests.unit.parallel.gloo_cases import RANK, RANKS, case, raises, run_cases
+from tests.unit.parallel.shared_memory import copies_without_a_gpu
 
-RANKS, RANK = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
 MODELS = int(os.environ["SHAPES"])
-CASES: list[Callable[[], None]] = []
-
-
-def case(function: Callable[[], None]) -> Callable[[], None]:
-    CASES.append(function)
-    return function
 
 
 class InAutograd(torch.autograd.Function):
@@ -174,16 +163,6 @@ def gradients_are_those_of_one_after_the_other_to_the_bit() -> None:
                 raise AssertionError(f"model {seed}, {name}, step {number}, {count} micro-batches") from error
         (choice,) = strands.choices()
         assert choice.chosen == (name if name not in choice.refusals else SEQUENTIAL), choice
-
-
-@contextlib.contextmanager
-def raises(error: type[Exception], words: str) -> Iterator[None]:
-    found = ""
-    try:
-        yield
-    except error as raised:
-        found = str(raised)
-    assert words in found, found or f"no {error.__name__} was raised"
 
 
 class Failing:
@@ -478,24 +457,5 @@ def pieces_can_hold_collective_matmul() -> None:
             check(model, strands, 3)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=LIMIT_S))
-    for function in CASES:
-        wrong = ""
-        try:
-            function()
-        except Exception:  # noqa: BLE001 - whatever it is, it is the result of the case
-            wrong = traceback.format_exc()
-        every: list[Any] = [None] * RANKS
-        dist.all_gather_object(every, wrong)
-        if RANK == 0:
-            print(json.dumps({"case": function.__name__, "wrong": every}), flush=True)
-        if any(every):
-            break  # the ranks may be anywhere in it
-    sys.stdout.flush()
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main()
+    run_cases()

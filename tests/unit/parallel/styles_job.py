@@ -7,19 +7,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import json
 import logging
-import os
-import sys
-import time
-import traceback
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -31,16 +24,10 @@ from torch.utils import checkpoint as checkpoints
 
 import lagom.parallel as ours
 from lagom.parallel import said_once, shared_gather, styles
+from tests.unit.parallel.gloo_cases import RANK, RANKS, case, run_cases
 
-RANKS, RANK = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
 WIDTH, HEADS, VOCABULARY, SEQUENCE = 16, 8, 32, 8
-CASES: list[Callable[[], None]] = []
 Change = Callable[[nn.Module], Any]
-
-
-def case(function: Callable[[], None]) -> Callable[[], None]:
-    CASES.append(function)
-    return function
 
 
 class Attention(nn.Module):
@@ -585,27 +572,6 @@ def compilers_keep_the_operators() -> None:
         assert calls == 0 or len(targets) == 1, len(targets)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    logging.getLogger("lagom.parallel").setLevel(logging.ERROR)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    only = os.environ.get("ONLY", "")
-    for function in CASES:
-        if only not in function.__name__:
-            continue
-        wrong, begin = "", time.perf_counter()
-        try:
-            function()
-        except Exception:  # noqa: BLE001 - whatever it is, it is the result of the case
-            wrong = traceback.format_exc()
-        every: list[Any] = [None] * RANKS
-        dist.all_gather_object(every, wrong)
-        if RANK == 0:
-            line = {"case": function.__name__, "wrong": every, "seconds": time.perf_counter() - begin}
-            print(json.dumps(line), flush=True)
-    sys.stdout.flush()
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main()
+    logging.getLogger("lagom.parallel").setLevel(logging.ERROR)
+    run_cases()

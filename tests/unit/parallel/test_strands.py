@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import re
-from pathlib import Path
 
 import pytest
 
-from tests import torch_jobs
 from tests.tiers import amount
+from tests.unit.parallel.gloo_jobs import Outcomes, check_case, names_in, outcomes_of
 
 pytest.importorskip("torch")
 
@@ -29,30 +25,20 @@ from lagom.parallel.strands.trying import (
     TWO_STREAMS,
 )
 
-JOB = Path(__file__).with_name("strands_job.py")
-CASES = re.findall(r"^@case\ndef (\w+)", JOB.read_text(), re.MULTILINE)
+CASES = names_in("strands")
 #: A Llama block and its loss.
 KINDS = (False, True, False, True, False, True, False, True, False)
 SAVED = {(one, piece): 10 for one in range(8) for piece in range(len(KINDS))}
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """By case, what went wrong on each rank."""
-    folder = tmp_path_factory.mktemp("strands")
-    job = torch_jobs.Job("strands", [str(JOB)], str(folder / "output"), ranks=4)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAGOM_")}
-    given = {"LAGOM_CACHE": "off", "FOLDER": str(folder), "SHAPES": str(amount(6, 200))}
-    done = torch_jobs.run([job], folder, {**clean, **given})["strands"]
-    lines = [json.loads(line) for line in done.said.splitlines() if line.startswith('{"case"')]
-    assert lines, done.said[-3000:]
-    return {line["case"]: line["wrong"] for line in lines}
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return outcomes_of("strands", tmp_path_factory.mktemp("strands"), SHAPES=str(amount(6, 200)))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(outcomes: dict[str, list[str]], name: str) -> None:
-    assert name in outcomes, f"the job ended before: {list(outcomes)}"
-    assert outcomes[name] == [""] * 4, "\n".join(outcomes[name])
+def test_case(outcomes: Outcomes, name: str) -> None:
+    check_case(outcomes, name)
 
 
 def wrong_order(order: Order, count: int) -> str:
