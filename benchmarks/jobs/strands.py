@@ -28,9 +28,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
-from benchmarks.jobs.arms import Clock, Data, add_options, add_row, begin, cycles, join, leave, read
+from benchmarks.jobs.arms import Clock, Data, add_options, add_row, begin, cycles, gain, join, leave, read, told
 from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack
-from benchmarks.jobs.tensor_parallel_step import Arm, NotUsed, lines, prepared, table
+from benchmarks.jobs.tensor_parallel_step import Arm, NotUsed, difference, lines, prepared, table
 from lagom.parallel.strands import SCHEDULES, StrandChoice, Strands
 
 #: Steps until a schedule that is named runs as it will: shapes are learnt, operators and pairs timed for the plan.
@@ -101,12 +101,14 @@ def measured(options: argparse.Namespace, about: Data, clock: Clock) -> Data:
         except NotUsed as reason:
             refused[name] = str(reason)
             del arms[name]
+    twice = difference(arms["plain"].gradients(), arms["plain"].gradients())
     checked: dict[str, Arm] = dict(arms)
     ready = prepared(checked, clock, options.graphs)
     ready["failed"] |= refused
     found = cycles({**checked, "plain_again": arms["plain"]}, clock, options.each, random.Random(1), 1)
     memory = {name: choice.activation_bytes[choice.chosen] for name, choice in choices.items()}
     predicted = {name: choice.predicted_ns for name, choice in choices.items() if choice.predicted_ns is not None}
+    ready["plain_twice_error"] = clock.agree([twice])[0]
     return {**about, **ready, **found, "activation_bytes": memory, "predicted_ns": predicted}
 
 
@@ -114,7 +116,15 @@ def more_lines(row: Data) -> str:
     """What the table has no column for."""
     plans = (f"{arm} {took / 1e6:.2f} ms" for arm, took in row["predicted_ns"].items())
     memory = (f"{arm} {size / 2**20:.1f} MiB" for arm, size in row["activation_bytes"].items())
-    return f"predicted: {', '.join(plans) or 'nothing'}\nactivations of a rank: {', '.join(memory)}"
+    errors = (f"{arm} {error:.2g}" for arm, error in row["errors"].items())
+    worst = f"gradients differ by, of their norm: plain twice {row['plain_twice_error']:.2g}, {', '.join(errors)}"
+    samples = row["samples_ns"]
+    moved = [
+        arm for arm in samples if "weights_moved" in samples and arm not in ("plain", "plain_again", "weights_moved")
+    ]
+    over = "; ".join(f"{arm} {told(gain(samples, arm, 'weights_moved'))}" for arm in moved)
+    worst = f"{worst}\nover weight gradients moved: {over or 'not run'}"
+    return f"predicted: {', '.join(plans) or 'nothing'}\nactivations of a rank: {', '.join(memory)}\n{worst}"
 
 
 def work(rank: int, options: argparse.Namespace, ends_at: float) -> None:

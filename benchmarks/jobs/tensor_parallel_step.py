@@ -139,8 +139,7 @@ def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
             peak = first_steps(arm, clock, graphs)
             found = arm.gradients()
             right = right or found
-            pairs = zip(found, right, strict=True)
-            error = float(torch.stack([(one - best).norm() / best.norm() for one, best in pairs]).max())
+            error = difference(found, right)
         except Exception as raised:  # noqa: BLE001 - other ranks wait for what this one says
             reason = str(raised) if isinstance(raised, NotUsed) else f"{type(raised).__name__}: {str(raised)[:300]}"
         worst, most, held, raised_anywhere = clock.agree(
@@ -157,6 +156,12 @@ def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
     if "plain" in failed:
         raise RuntimeError(f"plain failed: {failed}")
     return {"failed": failed, "errors": errors, "peak_bytes": peaks, "symmetric_bytes": symmetric}
+
+
+def difference(found: list[Tensor], right: list[Tensor]) -> float:
+    """The largest of all tensors, of its norm."""
+    pairs = zip(found, right, strict=True)
+    return float(torch.stack([(one - best).norm() / best.norm() for one, best in pairs]).max())
 
 
 class NotUsed(Exception):
