@@ -62,7 +62,7 @@ NODE_VARIABLES = (
 #: Variables that differ at each start, or on each node.
 DIFFERING_VARIABLES = (
     "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "PET_RDZV_ID",
-    "PET_RDZV_ENDPOINT", "PET_LOG_DIR", "LAGOM_JOB_ID", "LAGOM_DIR",
+    "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "PET_LOG_DIR", "LAGOM_JOB_ID", "LAGOM_DIR",
 )  # fmt: skip
 
 #: Of what differs at each start, that which is the same on all nodes of the job.
@@ -75,7 +75,11 @@ NAMING_VARIABLES = (
     "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID",
 )  # fmt: skip
 
-_RENDEZVOUS = ("--rdzv-id", "--rdzv-endpoint", "--master-addr", "--master-port", "--node-rank")
+#: Of torchrun. --node-rank and --local-addr are other words on each node, and so is --rdzv-conf where it says
+#: ``is_host=1`` on one of them; the rest of it is how long nodes wait for each other.
+_RENDEZVOUS = (
+    "--rdzv-id", "--rdzv-endpoint", "--rdzv-conf", "--master-addr", "--master-port", "--node-rank", "--local-addr",
+)  # fmt: skip
 _DOCKER_VALUES = (
     "--add-host", "--cap-add", "--cpus", "--cpuset-cpus", "--device", "--entrypoint", "--gpus", "-h", "--hostname",
     "--ipc", "-l", "--label", "-m", "--memory", "--mount", "--net", "--network", "--pid", "-p", "--publish",
@@ -88,18 +92,19 @@ LAUNCHERS = (
     Launcher(
         names=("torchrun", "torch.distributed.run", "torch.distributed.launch"), starts=Starts.NODE, runs_script=True,
         nodes=("--nnodes",), nodes_in=("PET_NNODES",), logs=("--log-dir",), differing=(*_RENDEZVOUS, "--log-dir"),
-        flags=("--standalone", "--no-python", "--run-path", "-m", "--module", "--use-env"),
-        values=("--nproc-per-node", "--rdzv-backend", "--rdzv-conf", "--max-restarts", "--monitor-interval",
-                "--start-method", "--role", "-r", "--redirects", "-t", "--tee", "--local-ranks-filter", "--local-addr",
-                "--logs-specs", "--numa-binding", "--signals-to-handle"),
+        flags=("--standalone", "--no-python", "--run-path", "-m", "--module", "--use-env", "--virtual-local-rank"),
+        values=("--nproc-per-node", "--rdzv-backend", "--max-restarts", "--monitor-interval", "--start-method",
+                "--role", "-r", "--redirects", "-t", "--tee", "--local-ranks-filter", "--logs-specs", "--numa-binding",
+                "--signals-to-handle", "--event-log-handler", "--duplicate-stdout-filters",
+                "--duplicate-stderr-filters", "--shutdown-timeout"),
     ),
     Launcher(
         names=("accelerate", "accelerate-launch", "accelerate.commands.launch"), starts=Starts.NODE, runs_script=True,
         verbs=("launch",), nodes=("--num-machines",), nodes_file="--config-file",
-        differing=("--main-process-ip", "--main-process-port", "--machine-rank", "--log-dir"),
+        differing=("--main-process-ip", "--main-process-port", "--machine-rank", "--rdzv-conf", "--log-dir"),
         flags=("-m", "--module", "--multi-gpu", "--use-fsdp", "--use-deepspeed", "--no-python", "--debug"),
         values=("--num-processes", "--mixed-precision", "--num-cpu-threads-per-process", "--dynamo-backend",
-                "--gpu-ids", "--rdzv-backend", "--rdzv-conf", "--same-network", "--role", "--tee", "--max-restarts",
+                "--gpu-ids", "--rdzv-backend", "--same-network", "--role", "--tee", "--max-restarts",
                 "--zero-stage", "--deepspeed-config-file", "--deepspeed-multinode-launcher"),
     ),
     Launcher(

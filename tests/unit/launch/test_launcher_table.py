@@ -210,10 +210,27 @@ def test_a_ranks_environment_tells_the_number_of_nodes(nodes: int, environ: dict
         ("env NODE_RANK=1 A=2 accelerate launch --machine_rank 1 t.py", "env A=2 accelerate launch t.py"),
         ("python -m torch.distributed.run --node-rank 1 t.py", "python -m torch.distributed.run t.py"),
         ("python t.py --master_port 5", "python t.py --master_port 5"),
+        ("torchrun --nnodes 2 --local-addr 10.0.0.7 t.py --local-addr 3", "torchrun --nnodes 2 t.py --local-addr 3"),
+        ("torchrun --local_addr=10.0.0.7 --nnodes 2 t.py", "torchrun --nnodes 2 t.py"),
+        ("PET_LOCAL_ADDR=10.0.0.7 torchrun --local-ad 10.0.0.7 t.py", "torchrun t.py"),
+        ("torchrun --rdzv_conf=is_host=1,timeout=900 --nnodes 2 t.py", "torchrun --nnodes 2 t.py"),
+        ("accelerate launch --rdzv_conf is_host=1 t.py", "accelerate launch t.py"),
     ],
 )
 def test_words_that_differ_at_each_start_are_left_out(command: str, stay: str) -> None:
     assert words_that_stay(shlex.split(command)) == shlex.split(stay)
+
+
+def test_the_options_of_torchrun_are_those_of_torchs_own_parser() -> None:
+    """One that is not in the table may hide where the script begins; what has a value there, has one here."""
+    parser = pytest.importorskip("torch.distributed.run").get_args_parser()
+    torchrun = BY_NAME["torchrun"]
+    with_value = {*torchrun.values, *torchrun.nodes, *torchrun.differing}
+    options = [action for action in parser._actions if action.option_strings and action.dest != "help"]
+    assert len(options) > 20
+    for action in options:
+        names = {name.replace("_", "-") for name in action.option_strings}
+        assert names <= (set(torchrun.flags) if action.nargs == 0 else with_value), action.option_strings
 
 
 @pytest.mark.parametrize(
