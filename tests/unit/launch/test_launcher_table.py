@@ -14,6 +14,7 @@ from lagom.launch.launcher_table import BY_NAME, LAUNCHERS
 from lagom.launch.launchers import (
     Ranks,
     log_folders,
+    names_of_job,
     read_command,
     spans_nodes,
     starts_every_rank,
@@ -219,6 +220,12 @@ def test_a_ranks_environment_tells_the_number_of_nodes(nodes: int, environ: dict
 )
 def test_words_that_differ_at_each_start_are_left_out(command: str, stay: str) -> None:
     assert words_that_stay(shlex.split(command)) == shlex.split(stay)
+
+
+def test_jobs_of_one_port_are_told_apart_by_their_masters() -> None:
+    pods = ({"PET_NNODES": "2", "MASTER_PORT": "23456", "MASTER_ADDR": f"{job}-0"} for job in ("train", "other"))
+    train, other = (names_of_job(["torchrun", "t.py"], pod) for pod in pods)
+    assert train != other
 
 
 def test_the_options_of_torchrun_are_those_of_torchs_own_parser() -> None:
