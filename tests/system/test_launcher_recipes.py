@@ -16,9 +16,12 @@ from pathlib import Path
 import pytest
 
 from lagom.cli.measured_job import check_job
+from lagom.cli.tune_nodes import EXCHANGE
 from lagom.experiment.store import read_record
 from lagom.tune.stages import TuneRecord
+from tests.forked_commands import Lagom
 from tests.system.launched import bare_environment
+from tests.system.test_start_agreement import ended, environ_of, keep
 from tests.system.test_tune import METRIC
 from tests.tiers import FULL
 
@@ -130,6 +133,28 @@ def test_no_launcher_refuses_its_recipe(name: str, node: str, monkeypatch: pytes
     check_job(words[words.index("--") + 1 :], "", said.append, nnodes)
     assert nnodes == (1 if name == "srun" else 2)
     assert not said
+
+
+def test_the_start_after_a_search_is_that_of_the_command_which_was_tuned(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guide's line on both nodes, with the config that `lagom tune` keeps of its line above: it is found there, and
+    what is printed stands in the guide."""
+    monkeypatch.chdir(place)
+    tuned, start = RECIPES["torchrun"][1], block_with("lagom: start settings agreed")
+    (job,) = re.findall(r'JOB="(.*)"', tuned)
+    out, command = re.findall(r"lagom tune --nnodes 2 --out (\S+) -- (.*)", tuned)[0]
+    line, *printed = start.replace("/shared", f"{place}/shared").splitlines()
+    (place / "bin" / "torchrun").write_text("#!/bin/bash\n")
+    monkeypatch.setenv("PATH", f"{place}/bin:{os.environ['PATH']}")
+    Path(f"{place}{out}").mkdir()
+    for node in ("node0", "node1"):
+        keep(place, node, shlex.split(command.replace("$JOB", job)), exchange=f"{place}{out}/{EXCHANGE}")
+    _, *words = shlex.split(line.replace("$JOB", job))
+    started = [Lagom(*words, cwd=place, env=environ_of(place, node)) for node in ("node0", "node1")]
+    for lines in map(ended, started):
+        in_order = [one.replace("(node1, node0)", "(node0, node1)") for one in lines]
+        assert in_order[: len(printed) - 1] == printed[1:]
 
 
 @pytest.mark.slow
