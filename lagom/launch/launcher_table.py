@@ -70,8 +70,8 @@ NAMING_OPTIONS = (
     "--rdzv-id", "--rdzv-endpoint", "--master-addr", "--master-port", "--main-process-ip", "--main-process-port",
     "--main-address", "--main-port",
 )  # fmt: skip
-#: MASTER_ADDR is one of them, because it may be the only one: two PyTorchJobs have the same MASTER_PORT. Launchers of two
-#: jobs that meet could agree while the nodes of one of them differ. So nodes with other MASTER_ADDRs never meet.
+#: MASTER_ADDR is one of them, because it may be the only one: two PyTorchJobs have the same MASTER_PORT. Launchers of
+#: two jobs that meet could agree while the nodes of one differ. So nodes with other MASTER_ADDRs never meet.
 NAMING_VARIABLES = (
     "MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ID", "PET_RDZV_ENDPOINT",
     "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID",

@@ -30,10 +30,10 @@ EXIT_CODE = 3
 
 class NodesEnded(LagomError):
     """The session ended before its search did; the command ends with EXIT_CODE on every node. ``node``: because of
-    which, empty where it is the exchange."""
+    which, empty where it is the exchange; ``what_to_do``: an imperative or a clause, empty where ``text`` has it."""
 
-    def __init__(self, text: str, node: str = "") -> None:
-        super().__init__(f"{text}; the same command on all nodes continues.")
+    def __init__(self, text: str, node: str = "", what_to_do: str = "the same command on all nodes continues") -> None:
+        super().__init__(f"{text}; {what_to_do}." if what_to_do else f"{text}.")
         self.node = node
 
 
@@ -176,5 +176,7 @@ class Rounds:
         node = names[end.of] if end.of < len(names) else "another node"
         if end.kind == "gone":
             return NodesEnded(f"node {node} has not answered for {seconds:.0f} s", node)
-        what = {"interrupted": "was interrupted", "failed": f"has failed ({end.text.rstrip('.')})"}
-        return NodesEnded(f"node {node} {what.get(end.kind, 'has ended the search')}", node)
+        if end.kind == "failed":  # its sentence says what to do: the same command may fail again, without --fresh
+            return NodesEnded(f"node {node} has failed: {end.text.rstrip('.')}", node, "")
+        what = "was interrupted" if end.kind == "interrupted" else "has ended the search"
+        return NodesEnded(f"node {node} {what}", node)

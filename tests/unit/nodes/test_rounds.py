@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lagom import files
+from lagom.experiment.store import BadRecord
 from lagom.nodes import folder_exchange
 from lagom.nodes.exchange import Done, FoundStart, SessionEnd
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
@@ -114,6 +115,29 @@ def test_an_interruption_on_one_node_ends_all(tmp_path: Path, interrupted: int) 
     name = sessions[interrupted].node
     with pytest.raises(NodesEnded, match=f"^node {name} was interrupted; the same command on all nodes continues"):
         found[1 - interrupted].result()
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_failure_on_one_node_says_on_the_other_what_its_sentence_says_is_to_be_done(
+    tmp_path: Path, failed: int
+) -> None:
+    sessions = pair(tmp_path / "x")
+    other = sessions[1 - failed]
+
+    def fail() -> None:
+        with sessions[failed]:
+            raise BadRecord("bench.json has format 2; measure anew with --fresh.")
+
+    def take_part() -> None:
+        with other:
+            running = Rounds(other, Processes(NOTHING, until_stopped=True))
+            running.run({}, 1, None) if other.is_coordinator else list(running.follow())
+
+    found = at_once([fail, take_part])
+    with pytest.raises(NodesEnded) as raised:
+        found[1].result()
+    node = sessions[failed].node
+    assert str(raised.value) == f"node {node} has failed: bench.json has format 2; measure anew with --fresh."
 
 
 @pytest.mark.parametrize("silent", [0, 1])
