@@ -62,7 +62,7 @@ def check_job(command: Sequence[str], metric: str, say: Callable[[str], None], n
 
 def _check_ranks(command: Sequence[str], say: Callable[[str], None], nnodes: int | None) -> None:
     """Nodes that measure for themselves come to different settings, and NCCL needs the same ones on every rank."""
-    from lagom.launch.launchers import Ranks, read_command
+    from lagom.launch.launchers import Ranks, check_node_count, read_command
 
     started = read_command(command, os.environ)
     instead = "give one command that starts the ranks of all nodes (srun, mpirun)"
@@ -71,8 +71,7 @@ def _check_ranks(command: Sequence[str], say: Callable[[str], None], nnodes: int
     if nnodes is not None and nnodes > 1:
         if started.ranks is Ranks.AWAY:
             raise UsageError(f"{started.why}: it is started once, for all nodes; leave --nnodes out.")
-        if started.nodes > 1 and started.nodes != nnodes:
-            raise UsageError(f"{started.why}, and --nnodes {nnodes} is another number; make both the same.")
+        check_node_count(command, nnodes, os.environ)
         return
     if started.ranks is Ranks.SOME:
         raise UsageError(f"{started.why}, and each node would choose settings of its own; {instead}.")

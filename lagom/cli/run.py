@@ -185,6 +185,7 @@ def run(
     with signals_left_to_us():  # numpy's BLAS starts a thread
         from lagom.launch.cached_config import NO_CACHE, find_cached
         from lagom.launch.job_plan import JobOptions
+        from lagom.launch.launchers import check_node_count
         from lagom.launch.run_job import check_command, run_bare, run_job
         from lagom.launch.start_agreement import plan_start, told_meeting
         from lagom.wire.plan import check_rules, choose_rules
@@ -197,6 +198,7 @@ def run(
     other = (given, or_tune, pinned, compared, arms, record, headroom, read("LAGOM_HEADROOM"))
     cache = NO_CACHE
     if asked in ("auto", "tune") and not any(other):
+        check_node_count(command, nnodes, os.environ)
         told = told_meeting(nnodes, rdzv_endpoint, command, os.environ)
         cache = find_cached(command, os.environ, may_use=asked == "auto" and not fresh, told=told)
     elif nnodes or rdzv_endpoint:

@@ -15,6 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from lagom.environment import count_nodes_told, count_ranks_told
+from lagom.errors import UsageError
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launcher_table import (
     BY_NAME,
@@ -87,6 +88,39 @@ def starts_one_node(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Of how many nodes the command starts all ranks of one; 0 where that is another number, or not sure."""
     started = read_command(command, environ)
     return started.nodes if started.ranks is Ranks.SOME and is_one_of_its_node(environ) else 0
+
+
+def check_node_count(command: Sequence[str], nnodes: int, environ: Mapping[str, str]) -> None:
+    """Raises :class:`UsageError` for a command that is to be started on each of ``nnodes`` nodes, if these are several,
+    and says another number itself. One that may start a launcher unseen, as a script, says none."""
+    started = read_command(command, environ)
+    said = started.why if started.nodes > 1 and started.nodes != nnodes and started.ranks is not Ranks.UNCLEAR else ""
+    if nnodes > 1 and (said := said or _only_one_node(command, environ)):
+        raise UsageError(f"{said}, and --nnodes {nnodes} is another number; make both the same.")
+
+
+def _only_one_node(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    """A clause, where the command surely starts all ranks of a job on this node alone, whatever starts the command."""
+    reader = _Reader()
+    reader.read(list(command))
+    variables = {**environ, **reader.variables}
+    if _worst([_judge(chain, variables) for chain in reader.chains]).ranks is not Ranks.EVERY:
+        return ""
+    return next((said for chain in reader.chains if (said := _one_node_of(chain, variables))), "")
+
+
+def _one_node_of(chain: Sequence[_Part], variables: Mapping[str, str]) -> str:
+    """Of a chain whose number of nodes is read as one. A wrapper that is not in the table, and words that a shell
+    replaces, may add to the launcher's options; ranks of one that takes no number may find each other otherwise."""
+    for part in chain:
+        launcher = part.launcher
+        if not launcher.names or part.is_doubtful or "$" in "".join(part.rest[:1]):
+            return ""
+        if launcher.starts is not Starts.HERE and launcher.nodes:
+            is_said = part.last(launcher.nodes) or any(variables.get(name) for name in launcher.nodes_in)
+            said = _node_count(part, variables)[0] if is_said else f"{part.name} without {launcher.nodes[0]}"
+            return f"{said} starts all ranks of a job on one node"
+    return ""
 
 
 def names_of_job(command: Sequence[str], environ: Mapping[str, str]) -> list[str]:

@@ -51,6 +51,23 @@ def test_a_command_that_starts_some_ranks_only_is_refused_before_anything_starts
     assert [path.name for path in tmp_path.iterdir()] == ["torchrun"]
 
 
+@pytest.mark.parametrize("command", ["tune", "run"])
+@pytest.mark.parametrize(
+    ("nnodes", "job", "why"),
+    [
+        ("2", ["t.py"], "torchrun without --nnodes starts all ranks of a job on one node"),
+        ("3", ["--nnodes", "2", "t.py"], "torchrun --nnodes 2 starts the ranks of one node of 2"),
+    ],
+)
+def test_a_command_of_another_number_of_nodes_is_refused_before_anything_starts(
+    command: str, nnodes: str, job: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun = script(tmp_path / "torchrun", "touch started")
+    done = invoke_in(tmp_path, monkeypatch, [command, "--nnodes", nnodes, "--", str(torchrun), *job], {})
+    assert str(done.exception) == f"{why}, and --nnodes {nnodes} is another number; make both the same."
+    assert [path.name for path in tmp_path.iterdir()] == ["torchrun"]
+
+
 @pytest.mark.parametrize(("nodes", "warned"), [("1:4", True), ("1", False)])
 def test_where_it_is_not_clear_whether_there_are_more_nodes_it_is_said(
     nodes: str, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from lagom.environment import count_nodes_told
+from lagom.errors import UsageError
 from lagom.launch.launcher_table import BY_NAME, LAUNCHERS
 from lagom.launch.launchers import (
     Ranks,
+    check_node_count,
     log_folders,
     names_of_job,
     read_command,
@@ -21,6 +23,8 @@ from lagom.launch.launchers import (
     words_of_program,
     words_that_stay,
 )
+
+SLURM_TASK = {"SLURM_NNODES": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +224,47 @@ def test_a_ranks_environment_tells_the_number_of_nodes(nodes: int, environ: dict
 )
 def test_words_that_differ_at_each_start_are_left_out(command: str, stay: str) -> None:
     assert words_that_stay(shlex.split(command)) == shlex.split(stay)
+
+
+@pytest.mark.parametrize(
+    ("said", "command", "environ"),
+    [
+        ("torchrun without --nnodes", "torchrun --nproc-per-node 8 t.py", {}),
+        ("torchrun without --nnodes", "numactl -N 0 torchrun t.py", SLURM_TASK),
+        ("torchrun without --nnodes", "bash -c 'cd x && torchrun --nproc-per-node $N t.py'", {}),
+        ("torch.distributed.run --nnodes 1", "python -m torch.distributed.run --nnodes=1:1 t.py", {}),
+        ("torchrun with PET_NNODES=1", "torchrun t.py", {"PET_NNODES": "1"}),
+        ("accelerate without --num-machines", "accelerate launch --num_processes 8 t.py", {}),
+        ("deepspeed without --num-nodes", "deepspeed t.py", {}),
+        ("torchrun --nnodes 3", "torchrun --nnodes 3 t.py", {}),
+        ("srun may start ranks elsewhere", "srun -N3 python t.py", {}),
+    ],
+)
+def test_a_command_of_another_number_of_nodes_is_refused(said: str, command: str, environ: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=rf"^{said}.*, and --nnodes 2 is another number; make both the same\.$"):
+        check_node_count(shlex.split(command), 2, environ)
+
+
+@pytest.mark.parametrize(
+    ("command", "environ"),
+    [
+        ("torchrun --nnodes 2 t.py", {}),
+        ("torchrun --nnodes 1:4 t.py", {}),
+        ("torchrun --nnodes $NNODES t.py", {}),
+        ("torchrun t.py", {"PET_NNODES": "2"}),
+        ("torchrun t.py --trainer.num_nodes 2", {}),
+        ("torchrun --later-option 2 --nnodes 2 t.py", {}),
+        ("bash job.sh", {}),
+        ("bash job.sh", {"SLURM_NNODES": "4"}),  # of the allocation
+        ("bash job.sh", {"WORLD_SIZE": "16"}),  # of ranks
+        ("./wrapper torchrun t.py", {}),
+        ("bash -c 'torchrun $OPTIONS t.py'", {}),
+        ("mpirun -np 8 ./train", {}),
+        ("docker run img torchrun t.py", {}),
+    ],
+)
+def test_a_command_that_may_be_of_so_many_nodes_is_not_refused(command: str, environ: dict[str, str]) -> None:
+    check_node_count(shlex.split(command), 2, environ)
 
 
 def test_jobs_of_one_port_are_told_apart_by_their_masters() -> None:
