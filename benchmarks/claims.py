@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from benchmarks import start_results
@@ -94,7 +95,8 @@ def _of_start_settings() -> Iterator[str]:
     searches = start_results.TWO_SOCKETS, start_results.TWO_SOCKETS_LONG, start_results.TWO_WINDOWS
     for regime in (*searches, "time-sliced", "mps", *start_results.TWO_LAUNCHERS):
         yield _text(start_results.confirmed(regime))
-    yield _text(start_results.next_starts(start_results.TWO_LAUNCHERS[0], "by hand"))
+    for base, in_turns in product(("plain", "by hand"), (True, False)):
+        yield _text(start_results.next_starts(start_results.TWO_LAUNCHERS[0], base, in_turns=in_turns))
     yield _text(start_results.next_start())
     processes = [run for run in start_results.raw()["ddp, time-sliced"]["runs"] if run["value"] is not None]
     yield _text(start_results.speedup(processes, start_results.FOUND))

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from lagom.experiment.estimate import BY_MEANS, SpeedupEstimate, estimate_speedup
 
 #: Steps of a process that do not count.
 SETTLING = 3
+ARMS = ("plain", "found", "by hand")
 Data = dict[str, Any]
 
 
@@ -23,13 +25,27 @@ def times_of(kept: Data) -> dict[str, list[float]]:
     return values
 
 
+def interleaved(kept: Data) -> Data:
+    """Without the rounds of which a process was set aside and measured again after later rounds."""
+    again = {process["round"] for process in kept.get("before_search_ended", ())}
+    return {**kept, "processes": [process for process in kept["processes"] if process["round"] not in again]}
+
+
 def table(kept: Data) -> Iterator[str]:
-    """Lines of it; of a file with several jobs, one for each."""
+    """Lines of it; of a file with several jobs, for each. Where rounds were not interleaved, first of those that were,
+    if all arms are in them."""
     for name, one in kept.get("regimes", {}).items():
         yield f"\n**{name}**\n"
         yield from table(one)
-    if "processes" in kept:
-        yield from _rows(kept)
+    if "processes" not in kept:
+        return
+    alone = interleaved(kept)
+    if len(alone["processes"]) < len(kept["processes"]) and {*times_of(alone)} >= {*ARMS}:
+        rounds = [process["round"] for process in alone["processes"]]
+        yield f"Rounds {min(rounds)} to {max(rounds)}, interleaved:\n"
+        yield from _rows(alone)
+        yield "\nAll processes:\n"
+    yield from _rows(kept)
 
 
 def _rows(kept: Data) -> Iterator[str]:
@@ -37,12 +53,19 @@ def _rows(kept: Data) -> Iterator[str]:
     yield "| start | processes | mean | range | over plain NCCL | over by hand |"
     yield "|---|---|---|---|---|---|"
     for arm, took in values.items():
-        over = [estimate_speedup(values.get(base, []), took) for base in ("plain", "by hand") if base != arm]
+        over = [_over(kept, values, base, arm) for base in ("plain", "by hand") if base != arm]
         texts = [_text(found) for found in over]
         texts = [*texts, ""] if arm == "by hand" else ["", *texts] if arm == "plain" else texts
         mean, low, high = statistics.mean(took), min(took), max(took)
         yield f"| {arm} | {len(took)} | {mean:.1f} ms | {low:.1f} to {high:.1f} | {' | '.join(texts)} |"
     yield f"\n{BY_MEANS}."
+
+
+def _over(kept: Data, values: dict[str, list[float]], base: str, arm: str) -> SpeedupEstimate | None:
+    """None, too, where all processes of one ran before all of the other: a drift would be taken for a difference."""
+    order = [process["arm"] for process in kept["processes"] if process["arm"] in (base, arm)]
+    is_in_turns = sum(one != other for one, other in pairwise(order)) > 1
+    return estimate_speedup(values.get(base, []), values[arm]) if is_in_turns else None
 
 
 def _text(found: SpeedupEstimate | None) -> str:

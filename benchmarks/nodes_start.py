@@ -8,7 +8,8 @@ caches of both nodes, beside the setting that is known by hand and plain NCCL.
 Two nodes of one machine: each launcher has half of the GPUs, a ``NCCL_HOSTID``, a working folder and a cache of its
 own; NCCL connects them by sockets over loopback. They share the folder of the search alone. Plain NCCL and the setting
 by hand are started without Lagom. A sample is the median of the steps of one process but the first three. The same
-command continues: what is in FOLDER is not done again.
+command continues: what is in FOLDER is not done again. No round begins before the search has ended, and none is
+completed once a later one has begun: the arms of a round are compared because they ran in turns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.jobs.arms import about
-from benchmarks.node_tables import SETTLING, table
+from benchmarks.node_tables import ARMS, SETTLING, table
 from lagom.files import write_whole
 
 JOBS = Path(__file__).resolve().parent / "jobs"
@@ -40,7 +41,6 @@ METRIC = r'"ms": ([0-9.]+)'
 MOST_SECONDS = 90
 REGIME = "2 nodes of one machine, sockets over loopback"
 ONE_CACHE = "one node without a cache"
-ARMS = ("plain", "found", "by hand")
 COMMANDS = {
     "fsdp": ("fsdp_nodes.py", "--hidden", "4096", "--layers", "2", "--tokens", "4096", "--steps", "12"),
     "ddp": ("ddp.py", "--layers", "2", "--tokens", "2048", "--steps", "12"),
@@ -111,13 +111,15 @@ class Run:
         begun = {**about(bool(options.own)), "regime": REGIME, "command": options.command, "job": job}
         begun |= {"searches": [], "processes": []}
         self.kept: Data = json.loads(self.file.read_text()) if self.file.exists() else begun
+        self._began = self.kept.setdefault("began", time.time())  # of the first call, in seconds since 1970
 
     def search(self, budget: str, more: Sequence[str]) -> None:
         """Both launchers. ``more``: options of lagom tune."""
         options = ["--nnodes", "2", "--out", str(self.folder / "tune"), "--metric", METRIC, "--samples", "7", *more]
         command = [sys.executable, "-m", "lagom", "tune", *options, "--budget", budget, "--", *self.job]
+        began = self._since_begun()
         done = self.nodes.start(command, {})
-        self._keep("searches", {**done, "budget": budget})
+        self._keep("searches", {**done, "budget": budget, "began": began})
         record = self.folder / "tune" / "bench.json"
         if record.exists():
             self.kept["record"] = json.loads(record.read_text())
@@ -134,20 +136,24 @@ class Run:
         more = {"by hand": BY_HAND, ONE_CACHE: {"LAGOM_EXCHANGE": str(self.folder / "tune" / "nodes")}}
         caches = {NODES[1]: "no-cache"} if arm == ONE_CACHE else None
         is_ours = arm in ("found", ONE_CACHE)
+        began = self._since_begun()
         done = self.nodes.start([*(lagom if is_ours else ()), *self.job], more.get(arm, {}), caches)
         steps = steps_of(done)
         failed = "" if steps and not any(done["exit"].values()) else done["a"][-2000:] + done["b"][-2000:]
         about = {"arm": arm, "round": number, "steps_ms": steps, "said": our_lines(done), "failed": failed}
-        self._keep("processes", {**about, "seconds": done["seconds"], "exit": done["exit"]})
+        self._keep("processes", {**about, "began": began, "seconds": done["seconds"], "exit": done["exit"]})
         print(
             f"[{self.ends_at - time.monotonic():.0f} s left] {arm} {number}: {_ms(steps)}, {done['seconds']} s",
             flush=True,
         )
 
     def rounds(self, count: int, seed: int) -> Iterator[tuple[str, int]]:
-        """What is left to do, each round in an order of its own; plain NCCL twice in every other one."""
+        """What is left to do, each round in an order of its own; plain NCCL twice in every other one. Nothing before
+        the search has ended, and nothing of a round before the last one that has begun."""
+        if not self.has_found:
+            return
         done = [(process["arm"], process["round"]) for process in self.kept["processes"]]
-        for number in range(count):
+        for number in range(max((number for _, number in done), default=0), count):
             arms = [*ARMS, *(["plain"] if number % 2 else [])]
             for arm in random.Random(f"{seed} {number}").sample(arms, len(arms)):
                 if (arm, number) in done:
@@ -156,6 +162,9 @@ class Run:
                     yield arm, number
         if (ONE_CACHE, 0) not in done:
             yield ONE_CACHE, 0
+
+    def _since_begun(self) -> float:
+        return round(time.time() - self._began, 1)
 
     def _keep(self, name: str, what: Data) -> None:
         self.kept[name].append(what)

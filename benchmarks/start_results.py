@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.node_tables import times_of
+from benchmarks.node_tables import interleaved, times_of
 from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.start import StartGroup
 from lagom.tune.compare import is_settled
@@ -114,9 +114,10 @@ def next_start() -> SpeedupEstimate:
     return compared(values["plain"], values["cached"])
 
 
-def next_starts(regime: str, base: str) -> SpeedupEstimate:
-    """Of the starts after a search by two launchers, from the caches of both nodes, over an arm of the same rounds."""
-    values = times_of(search(regime))
+def next_starts(regime: str, base: str, *, in_turns: bool = True) -> SpeedupEstimate:
+    """Of the starts after a search by two launchers, from the caches of both nodes, over an arm. ``in_turns``: of the
+    rounds that were interleaved alone."""
+    values = times_of(interleaved(search(regime)) if in_turns else search(regime))
     return compared(values[base], values["found"])
 
 
