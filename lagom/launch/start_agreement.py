@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,12 +36,15 @@ from lagom.wire.library import plugin_path
 
 #: Of the exchange: where starts meet. `lagom tune` has its own.
 SPACE = "starts"
-#: Whoever is to host a remembered HOST:PORT gets so many seconds. srun, mpirun and the controllers of Kubernetes start
-#: the launchers of a job within a second or two, in any order, and whoever hosts listens half a second after its start,
-#: before it imports torch. So a refused connection does not yet say that nobody comes, and neither does a name that is
-#: not known yet (that of a pod which is being started); but a place of an old allocation, which never answers, is asked
-#: at every start. A place that the user names for this start is waited for as long as the nodes are.
+#: A remembered HOST:PORT of an old allocation never answers, and is asked at every start: so many seconds. A place that
+#: the user names for this start, or whose host the job's command or launcher names, is waited for as long as the nodes
+#: are: pods and launchers of one job may be started half a minute apart, and torch may come from a cold disk.
 REMEMBERED_SECONDS = 5.0
+#: Where launchers name the nodes of this start.
+NAMES_HOSTS = (
+    "MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_NODELIST",
+    "SLURM_STEP_NODELIST",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,8 @@ def plan_start(
     plan, start = _planned(command, options, use, asked, source)
     remarks = use.remarks
     if use.meeting is not None:
-        agreement = agree(use, start, os.environ)
+        with _leaving_in_order():
+            agreement = agree(use, start, os.environ)
         remarks = (*remarks, agreement.text)
         if not agreement.is_set:
             use = use.without_config()
@@ -70,6 +77,20 @@ def plan_start(
         plan = replace(plan, nodes=agreement.nodes if agreement.is_set else ())
     plan = plan.with_variables(start.variables, (*remarks, *start.remarks))
     return replace(plan, sets_start=start.is_of_config), use
+
+
+@contextmanager
+def _leaving_in_order() -> Iterator[None]:
+    """A launcher that is ended while it waits gives its seat back: else the others count it until they see it dead."""
+    from lagom.experiment.process import leave_in_order
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    leave_in_order()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _planned(
@@ -106,7 +127,8 @@ def agree(
     settings = {} if use.config is None else _in_force(use, start, environ)
     facts = _facts(use, settings, environ)
     say(f"waiting for {meeting.nodes} nodes at {meeting.exchange}, {wait:.0f} s at most, to agree on a saved config")
-    patience = min(wait, REMEMBERED_SECONDS) if meeting.is_remembered else wait
+    is_old = meeting.is_remembered and not _is_named(meeting.exchange, use.command, environ)
+    patience = min(wait, REMEMBERED_SECONDS) if is_old else wait
     try:
         exchange = open_exchange(meeting.exchange, f"{SPACE}/{_digest(use.command, environ)}", patience)
     except ExchangeError as error:
@@ -118,6 +140,12 @@ def agree(
             "start it anew on all nodes."
         )
     return Agreed(found.agreed and use.config is not None, found.nodes, _describe(found, meeting, settings, use, wait))
+
+
+def _is_named(exchange: str, command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether this start names the host of a place."""
+    host = re.compile(rf"(?<![\w.-]){re.escape(exchange.rpartition(':')[0])}(?![\w.-])")
+    return any(host.search(text) for text in (*command, *(environ.get(name, "") for name in NAMES_HOSTS)))
 
 
 def _in_force(use: CacheUse, start: Start, environ: Mapping[str, str]) -> dict[str, str]:

@@ -2,22 +2,26 @@
 """How the launchers of all nodes find each other before any rank is started: all of them agree, or none goes on.
 
 A *session* is one enrolment and what follows it, with keys of its own: ``<number>/seat/<i>``. A launcher takes the
-first free seat; seat 0 coordinates. Once the last seat is taken, or its time is up, whoever sees it writes
-``<number>/begin``, once for all. A session that has ended, or whose launchers are all silent, is passed over: the same
-command started again in the same folder gets the next number, and reads nothing of the one before.
+first free seat; seat 0 coordinates. Once the last seat is taken and every launcher is seen to live, seat 0 writes
+``<number>/begin``, once for all; once its time is up, whoever sees that. Each launcher checks by itself that those who
+agreed are as many as it waits for, and alike: what is read may be written by anybody. A session that somebody has left,
+or whose launchers are silent, is closed, and the others enrol in the next one. One that has ended is passed over: the
+same command started again in the same folder reads nothing of the one before.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lagom.errors import LagomError
 from lagom.nodes.exchange import (
@@ -34,13 +38,15 @@ from lagom.nodes.exchange import (
     to_line,
 )
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
-from lagom.nodes.worker import Given
+from lagom.nodes.worker import DEADLINE, Given
 from lagom.version import __version__
 
 WAIT_SECONDS = 300.0
 LOOK_SECONDS = 0.05
 #: An earlier session whose launchers do not beat for so many beats is over.
 STALE_BEATS = 6.0
+#: One that has enrolled and does not beat for so long is dead, unless its life is a shorter one; to ask may take half.
+DEAD_SECONDS = 2 * DEADLINE
 MOST_SESSIONS = 100_000
 #: The host of a store waits so long until all have read how the session ended.
 LEAVE_SECONDS = 10.0
@@ -95,6 +101,13 @@ def node_name(environ: Mapping[str, str]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:56].strip(".-_") or "node"
 
 
+def _machine() -> str:
+    """This machine since it was booted; containers on it have the same. Empty = not known."""
+    with suppress(OSError):
+        return _digest(Path("/proc/sys/kernel/random/boot_id").read_bytes())
+    return ""
+
+
 def differences(one: Place, other: Place, names: tuple[str, str]) -> list[str]:
     """A clause for each fact that is not the same."""
     mine, theirs, (a, b) = one.facts, other.facts, names
@@ -103,6 +116,8 @@ def differences(one: Place, other: Place, names: tuple[str, str]) -> list[str]:
         for name, what in COMPARED.items()
         if (here := getattr(mine, name)) != (there := getattr(theirs, name))
     ]
+    if one.count != other.count:
+        found.append(f"the number of nodes ({one.count} on {a}, {other.count} on {b})")
     variables = {*mine.variables, *theirs.variables}
     return found + sorted(name for name in variables if mine.variables.get(name) != theirs.variables.get(name))
 
@@ -178,16 +193,23 @@ class Enrolment:
 
     def __init__(self, exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float, life: Life) -> None:
         self.exchange, self.count, self.life, self.wait = exchange, count, life, wait
-        self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts)
+        self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts, machine=_machine(), count=count)
         self.until = time.monotonic() + max(wait - exchange.waited, 0.0)
         self._host_until = min(self.until, time.monotonic() + exchange.patience)
         self.has_voted = False
+        self._seat: int | None = None
         self._known: dict[str, list[Place]] = {}
 
     def run(self) -> Session:
         """As :func:`enrol`."""
         for number in range(self._first(), MOST_SESSIONS):
-            if (session := self._try(str(number))) is not None:
+            try:
+                session = self._try(str(number))
+            except BaseException:
+                if self.has_voted:
+                    self._withdraw(str(number))
+                raise
+            if session is not None:
                 return session
         raise self._too_many()
 
@@ -214,15 +236,18 @@ class Enrolment:
         """A session that is ours, or None where the next number is to be tried."""
         if self._is_taken(int(space)) and self._is_over(space):
             return None
-        if (seat := self._take_seat(space)) is None:
+        self._seat = seat = self._take_seat(space)
+        if seat is None:
             self._look_who_has_it(space)
             return None
         heartbeat = Heartbeat(self.exchange, space, seat, (), self.life)
         try:
-            begin = self._begin(space, heartbeat)
+            begin = self._begin(space, seat, heartbeat)
             places = self._places(space)
             names = _unique([place.node for place in places])
             if begin.agreed:
+                self._check_agreed(space, seat)
+                names = _unique([place.node for place in self._places(space)])
                 heartbeat.watch(range(1, self.count) if seat == 0 else (0,))
                 return Session(self.exchange, space, seat, self.place.token, names, heartbeat, self.life)
         except BaseException:
@@ -234,6 +259,29 @@ class Enrolment:
             return None
         _leave(self.exchange, space, seat, self.place.token, len(places), min(LEAVE_SECONDS, self.life.silent))
         raise self._refusal(begin, places, names)
+
+    def _withdraw(self, space: str) -> None:
+        """This launcher leaves before it has heard that all agree, so nobody may count it. Asked once, because it is
+        ending."""
+        with suppress(ExchangeError):
+            closed = Begin(agreed=False, why="closed")
+            if self.exchange.put_once(f"{space}/begin", closed).agreed and self._seat is not None:
+                seat = self._seat
+                self.exchange.put_once(f"{space}/end", SessionEnd(kind="interrupted", by=seat, of=seat))
+
+    def _check_agreed(self, space: str, seat: int) -> None:
+        """That all agree was written by one of them, or by somebody else. Raises :class:`NotEnrolled` where this
+        launcher does not see the same: as many as it waits for, itself among them, and nothing that differs."""
+        until = time.monotonic() + DEADLINE  # what another node has written may come late
+        while len(places := self._places(space)) < self.count and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+        is_there = seat < len(places) and places[seat].token == self.place.token
+        if len(places) != self.count or not is_there or _reason(places):
+            names, self.has_voted = _unique([place.node for place in places]), False
+            raise NotEnrolled(
+                f"{self.exchange.name} says that {_named(names) or 'nobody'} agreed, which are not {self.count} nodes "
+                f"that have the same, with {self.place.node}; give the same --nnodes on all nodes.", "full", names,
+            )  # fmt: skip
 
     def _is_over(self, space: str) -> bool:
         """Whether a session that was there before us has ended, or has no launcher that lives. One that nobody has
@@ -282,22 +330,31 @@ class Enrolment:
             )  # fmt: skip
         time.sleep(LOOK_SECONDS)
 
-    def _begin(self, space: str, heartbeat: Heartbeat) -> Begin:
-        key = f"{space}/begin"
+    def _begin(self, space: str, seat: int, heartbeat: Heartbeat) -> Begin:
+        """How the enrolment ends. Once all are there, seat 0 looks whether every other one lives, and they look at
+        seat 0."""
+        key, watched = f"{space}/begin", _Living(range(1, self.count) if seat == 0 else (0,), self.life)
         while (begin := self._get(key, Begin)) is None:
-            places = self._places(space)
+            places, why = self._places(space), ""
             if len(places) == self.count:  # not before: the last one, too, is to hear how it ended
-                differs = any(differences(places[0], one, ("", "")) for one in places[1:])
-                begin = self._put_begin(space, agreed=not differs, why="differs" if differs else "agreed")
-            elif time.monotonic() > self.until:
-                begin = self._put_begin(space, agreed=False, why="late")
-            elif heartbeat.is_alarmed() and heartbeat.lost:
+                watched.look(lambda one: self._get(f"{space}/beat/{one}", Beat))
+                why = self._outcome(places, watched, seat)
+            if not why and time.monotonic() > self.until:
+                why = "late"
+            if why:
+                return self._put_begin(space, agreed=why == "agreed", why=why)
+            if heartbeat.is_alarmed() and heartbeat.lost:
                 raise ExchangeError(heartbeat.lost)
-            else:
-                time.sleep(LOOK_SECONDS)
-                continue
-            return begin
+            time.sleep(LOOK_SECONDS)
         return begin
+
+    def _outcome(self, places: Sequence[Place], watched: _Living, seat: int) -> str:
+        """Of an enrolment that is complete; empty = not known yet, or for seat 0 to say."""
+        if watched.is_any_silent:
+            return "closed"
+        if seat != 0 or watched.left:
+            return ""
+        return _reason(places) or "agreed"
 
     def _get(self, key: str, kind: type[Record]) -> Record | None:
         return self._patiently(lambda: self.exchange.get(key, kind))
@@ -353,6 +410,12 @@ class Enrolment:
                 "the same command on all nodes, with the same --out or --rdzv-endpoint."
             )
             return NotEnrolled(text, begin.why, names)
+        if begin.why == "twice":
+            text = (
+                f"the command was started twice on node {_twice(places)}; start it once on each node, and give each "
+                "a NCCL_HOSTID of its own if they are several on one machine."
+            )
+            return NotEnrolled(text, begin.why, names)
         found = [
             f"{', '.join(clauses[:MOST_NAMED])} of {names[0]} and {names[seat]}"
             for seat, place in enumerate(places)
@@ -361,6 +424,47 @@ class Enrolment:
         text = f"not the same on all nodes: {'; '.join(found[:MOST_NAMED])}; make that the same, and start again."
         without = [name for name, place in zip(names, places, strict=True) if not place.facts.config]
         return NotEnrolled(text, begin.why, names, without)
+
+
+class _Living:
+    """Whether launchers live: each is to count on while we look. ``left``: seats of which that was not seen yet."""
+
+    def __init__(self, seats: Iterable[int], life: Life) -> None:
+        self.left, self.is_any_silent = set(seats), False
+        self._beat, self._limit = life.beat, min(DEAD_SECONDS, life.silent)
+        self._first: dict[int, Beat | None] = {}
+        self._silent: Silence | None = None
+        self._looked = -math.inf
+
+    def look(self, beat_of: Callable[[int], Beat | None]) -> None:
+        """As often as they beat, not as often as this is called: a hundred launchers are asked for."""
+        now = time.monotonic()
+        if now - self._looked < self._beat / 2:
+            return
+        self._looked = now
+        self._silent = self._silent or Silence(self._limit)
+        for seat in sorted(self.left):
+            beat = beat_of(seat)
+            if beat != self._first.setdefault(seat, beat):
+                self.left.discard(seat)
+        self.is_any_silent = self._silent.is_too_long(len(self.left)) and bool(self.left)
+
+
+def _reason(places: Sequence[Place]) -> str:
+    """Why these cannot agree, as in :class:`Begin`; empty = nothing is against it."""
+    if any(differences(places[0], one, ("", "")) for one in places[1:]):
+        return "differs"
+    return "twice" if _twice(places) else ""
+
+
+def _twice(places: Sequence[Place]) -> str:
+    """The name of a node that has two launchers; empty: none has. Two machines may have one name."""
+    seen: set[tuple[str, str]] = set()
+    for place in places:
+        if place.machine and (place.node, place.machine) in seen:
+            return place.node
+        seen.add((place.node, place.machine))
+    return ""
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:

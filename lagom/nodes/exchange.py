@@ -76,18 +76,22 @@ class NodeFacts(Exchanged):
 
 
 class Place(Exchanged):
-    """Who has a seat. ``token``: of one launcher, random."""
+    """Who has a seat. ``token``: of one launcher, random; ``machine``: digest of the machine and its boot, empty = not
+    known; ``count``: how many nodes it waits for."""
 
     token: Digest
     node: Name
     facts: NodeFacts
+    machine: Digest = ""
+    count: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
 
 
 class Begin(Exchanged):
-    """How an enrolment ended, once for all nodes: all agree, or none of them goes on with it."""
+    """How an enrolment ended, once for all nodes: all agree, or none of them goes on with it. ``twice``: two launchers
+    of one node; ``closed``: a launcher has left or is dead, and the others enrol anew."""
 
     agreed: bool
-    why: Literal["agreed", "late", "differs", "closed"]
+    why: Literal["agreed", "late", "differs", "twice", "closed"]
 
 
 class Beat(Exchanged):

@@ -14,7 +14,7 @@ from lagom.nodes.heartbeat import Life
 VOTE_SECONDS = 60.0
 #: The launchers of a job are started together, so that one which is gone is known soon.
 VOTE_LIFE = Life(beat=0.5, silent=30.0)
-Reason = Literal["agreed", "late", "differs", "full", "unreachable"]
+Reason = Literal["agreed", "late", "differs", "twice", "full", "unreachable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def vote(
                 session.end(SessionEnd(kind="finished", by=session.seat, of=session.seat))
             return Vote(True, True, "agreed", session.nodes)
     except NotEnrolled as error:
-        reason: Reason = error.why if error.why in ("late", "differs", "full") else "late"  # type: ignore[assignment]
+        reason: Reason = error.why if error.why in ("late", "differs", "twice", "full") else "late"  # type: ignore[assignment]
         # More nodes than were named: those that were have perhaps agreed, and this one belongs to their job.
         return Vote(False, reason != "full", reason, error.nodes, str(error), error.without)
     except ExchangeError as error:

@@ -24,7 +24,7 @@ CELLS = [
     for who in ("coordinator", "other")
     for stage in STAGES
     for number in (KILL, STOP)
-    if (who, stage) != ("coordinator", "enrol")  # then nobody has agreed: a test of its own
+    if stage != "enrol"  # then nobody has agreed: tests of their own
 ]
 #: Each step, each side and each signal at least once, where not all are run.
 QUICK = [
@@ -148,3 +148,21 @@ def test_every_step_side_and_signal_is_among_those_that_are_always_run() -> None
     assert {(struck, number) for struck, _, number in QUICK} == {
         ("coordinator", KILL), ("other", STOP), ("coordinator", STOP), ("other", KILL),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [KILL, STOP] if FULL else [KILL])
+def test_another_one_that_is_struck_while_it_enrols_is_not_counted(number: signal.Signals, tmp_path: Path) -> None:
+    """The coordinator waits for one that lives."""
+    launchers = Launchers.start(tmp_path, "other", "enrol", number)
+    struck = launchers.running["other"]
+    if number == KILL:
+        assert struck.wait(PATIENCE) == -KILL
+    else:
+        wait_until(lambda: is_stopped(struck.pid), "the launcher to stop itself")
+    (tmp_path / "struck").unlink()
+    launchers.running["other"] = start_one(tmp_path, "other")
+    assert [launchers.wait(name) for name in launchers.running] == [(0, ""), (0, "")]
+    assert check_rounds(tmp_path) == len(VALUES)
+    assert int(min(one.name for one in (tmp_path / "exchange").iterdir() if (one / "end").exists())) > 1
+    struck.kill()
+    struck.wait(PATIENCE)

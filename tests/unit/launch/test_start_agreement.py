@@ -149,6 +149,9 @@ def test_a_remembered_place_of_other_nodes_is_not_waited_for_as_long_as_nodes_ar
     )
     votes("a", wait=50.0, told=Meeting(2, where))
     assert told == [50.0], "a place that is named for this start"
+    for address in ("older.invalid", "old.invalid"):
+        votes("a", wait=50.0, a={"MASTER_ADDR": address})
+    assert told[1:] == [0.1, 50.0], "the launcher names its host"
 
 
 class Gone(MemoryExchange):

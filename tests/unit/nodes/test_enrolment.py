@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lagom.nodes import enrolment
 from lagom.nodes.enrolment import NotEnrolled, Session, enrol, facts_of, node_name
 from lagom.nodes.exchange import ExchangeError, NoAnswer, NodeFacts
 from lagom.nodes.folder_exchange import FolderExchange
@@ -24,7 +25,12 @@ def facts(words: str = "torchrun train.py", variables: Mapping[str, str] | None 
 
 
 @pytest.mark.parametrize("names", [("a", "b", "c"), ("a", "a", "a")])
-def test_nodes_that_come_at_once_agree_and_have_names_of_their_own(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_nodes_that_come_at_once_agree_and_have_names_of_their_own(
+    tmp_path: Path, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also machines of one name."""
+    machines = iter(["1a", "2b", "3c"])
+    monkeypatch.setattr(enrolment, "_machine", lambda: next(machines))
     found = at_once([lambda name=name: join(FolderExchange(tmp_path / "x"), name, 3) for name in names])  # type: ignore[misc]
     sessions = sorted((one.result() for one in found), key=lambda session: session.seat)
     assert [session.seat for session in sessions] == [0, 1, 2]
