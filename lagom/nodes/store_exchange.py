@@ -135,7 +135,12 @@ class StoreExchange(Exchange):
         """In the thread."""
         self._knock()
         client = _store(*self._address, self._deadline)
-        found = _as_bytes(client.compare_set(IDENTITY, "", (self._identity or os.urandom(16).hex().encode()).decode()))
+        if self.is_host:
+            found = _as_bytes(client.compare_set(IDENTITY, "", self._identity.decode()))
+        elif client.check([IDENTITY]):
+            found = _as_bytes(client.get(IDENTITY))
+        else:  # a client that is here before the host has written must not write it: the host would not know its store
+            raise ExchangeError(self._gone("no launcher that hosts it has written to it"))
         if len(found) > MOST_BYTES or (self._identity and found != self._identity):
             raise ExchangeError(self._gone("it is not the store that this launcher has written to"))
         self._identity = found

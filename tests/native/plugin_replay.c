@@ -59,12 +59,23 @@ static int channels_at(int step)
 /* A rank's thread: the program over and over, with what an epoch's end looks like now and then. */
 struct worker {
     struct rank rank;
+    int self;
     int first_tuned; /* call of this rank, -1 = none */
     int tuned;
     int wrong;
     int calls;
 };
 static uint32_t ranks_in_force;
+#define MOST_AHEAD 256 /* calls: ranks of a job wait for each other in each of theirs */
+static uint32_t done_by[2];
+
+static void wait_for_the_other(int self, uint32_t step)
+{
+    lagom_store_release(&done_by[self], step);
+    while (step > lagom_load_acquire(&done_by[1 - self]) + MOST_AHEAD) {
+        usleep(100);
+    }
+}
 
 static int most_calls(void)
 {
@@ -91,10 +102,9 @@ static void *work(void *argument)
             size_t chunk = chunk_of(&worker->rank, LAGOM_ALL_GATHER, LAGOM_RING, LAGOM_SIMPLE, 2 * MIB);
             worker->wrong += chunk != (worker->rank.channels == 3 ? 256u << 10 : 2 * MIB);
         }
-        if (step % 16 == 0) {
-            usleep(1); /* ranks share two processors: let the other one catch up */
-        }
+        wait_for_the_other(worker->self, (uint32_t)step);
     }
+    lagom_store_release(&done_by[worker->self], UINT32_MAX - MOST_AHEAD);
     return NULL;
 }
 
@@ -103,7 +113,7 @@ static void two_workers(struct worker workers[2])
     pthread_t threads[2];
     plugin = load_plugin();
     for (int i = 0; i < 2; i++) {
-        workers[i] = (struct worker){.rank = make_rank(&plugin, 6, COMM, 2, 1)};
+        workers[i] = (struct worker){.rank = make_rank(&plugin, 6, COMM, 2, 1), .self = i};
         CHECK(workers[i].rank.context != NULL);
     }
     for (int i = 0; i < 2; i++) {
