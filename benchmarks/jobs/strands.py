@@ -49,10 +49,8 @@ class StrandArm(Arm):
         self._batches, self.schedule = batches, schedule
         self._strands = Strands(pieces, lambda found, target: (found * target).sum(), dist.group.WORLD, schedule)
 
-    def __call__(self) -> None:
-        if self._replay is not None:
-            self._replay()
-            return
+    def step(self) -> None:
+        """Of all micro-batches."""
         self._strands.step(self._batches, [self.grad] * len(self._batches))
 
     def choice(self) -> StrandChoice:
@@ -117,14 +115,17 @@ def more_lines(row: Data) -> str:
     plans = (f"{arm} {took / 1e6:.2f} ms" for arm, took in row["predicted_ns"].items())
     memory = (f"{arm} {size / 2**20:.1f} MiB" for arm, size in row["activation_bytes"].items())
     errors = (f"{arm} {error:.2g}" for arm, error in row["errors"].items())
-    worst = f"gradients differ by, of their norm: plain twice {row['plain_twice_error']:.2g}, {', '.join(errors)}"
-    samples = row["samples_ns"]
-    moved = [
-        arm for arm in samples if "weights_moved" in samples and arm not in ("plain", "plain_again", "weights_moved")
-    ]
-    over = "; ".join(f"{arm} {told(gain(samples, arm, 'weights_moved'))}" for arm in moved)
-    worst = f"{worst}\nover weight gradients moved: {over or 'not run'}"
-    return f"predicted: {', '.join(plans) or 'nothing'}\nactivations of a rank: {', '.join(memory)}\n{worst}"
+    samples, base = row["samples_ns"], "weights_moved"
+    arms = [arm for arm in samples if arm not in ("plain", "plain_again", base)] if base in samples else []
+    over = "; ".join(f"{arm} {told(gain(samples, arm, base))}" for arm in arms)
+    return "\n".join(
+        [
+            f"predicted: {', '.join(plans) or 'nothing'}",
+            f"activations of a rank: {', '.join(memory)}",
+            f"gradients differ by, of their norm: plain twice {row['plain_twice_error']:.2g}, {', '.join(errors)}",
+            f"over weight gradients moved: {over or 'not run'}",
+        ]
+    )
 
 
 def work(rank: int, options: argparse.Namespace, ends_at: float) -> None:

@@ -55,7 +55,11 @@ class Arm:
     def __call__(self) -> None:
         if self._replay is not None:
             self._replay()
-            return
+        else:
+            self.step()
+
+    def step(self) -> None:
+        """Forward and backward, by the host's own launches."""
         for block in self.model.children():
             if isinstance(block, HandBlock):
                 block.way = self.way

@@ -243,11 +243,11 @@ class Enrolment:
         heartbeat = Heartbeat(self.exchange, space, seat, (), self.life)
         try:
             begin = self._begin(space, seat, heartbeat)
-            places = self._places(space)
-            names = _unique([place.node for place in places])
             if begin.agreed:
                 self._check_agreed(space, seat)
-                names = _unique([place.node for place in self._places(space)])
+            places = self._places(space)
+            names = _names_of(places)
+            if begin.agreed:
                 heartbeat.watch(range(1, self.count) if seat == 0 else (0,))
                 return Session(self.exchange, space, seat, self.place.token, names, heartbeat, self.life)
         except BaseException:
@@ -277,7 +277,7 @@ class Enrolment:
             time.sleep(LOOK_SECONDS)
         is_there = seat < len(places) and places[seat].token == self.place.token
         if len(places) != self.count or not is_there or _reason(places):
-            names, self.has_voted = _unique([place.node for place in places]), False
+            names, self.has_voted = _names_of(places), False
             raise NotEnrolled(
                 f"{self.exchange.name} says that {_named(names) or 'nobody'} agreed, which are not {self.count} nodes "
                 f"that have the same, with {self.place.node}; give the same --nnodes on all nodes.", "full", names,
@@ -388,7 +388,7 @@ class Enrolment:
         """All seats are taken by launchers that live: refused; unless one of them was this node's, and is dead. Then
         the others will see that too, and the session ends."""
         places = self._places(space)
-        names = _unique([place.node for place in places])
+        names = _names_of(places)
         mine = [seat for seat, place in enumerate(places) if place.node == self.place.node]
         if not any(not self._is_alive(space, seat) for seat in mine):
             raise NotEnrolled(
@@ -467,11 +467,11 @@ def _twice(places: Sequence[Place]) -> str:
     return ""
 
 
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Those that are there already get a number."""
+def _names_of(places: Sequence[Place]) -> tuple[str, ...]:
+    """Of the nodes; those that are there already get a number."""
     found: list[str] = []
-    for name in names:
-        tries = (name if at == 1 else f"{name}-{at}" for at in range(1, len(names) + 2))
+    for name in (place.node for place in places):
+        tries = (name if at == 1 else f"{name}-{at}" for at in range(1, len(places) + 2))
         found.append(next(one for one in tries if one not in found))
     return tuple(found)
 

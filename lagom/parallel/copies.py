@@ -64,7 +64,7 @@ class Copies:
             with _NOTHING if stream is main else On(stream, main):
                 for weight, part in zip(weights, parts, strict=True):
                     torch.mm(shards[owner] if step else x, weight, out=part[owner])
-        self._barrier(1, main, space, block)
+        block.barrier_on(space.copier, main, 1)
         self._join(main, space)
         return gathered, products
 
@@ -76,7 +76,7 @@ class Copies:
         rows = list(zip(*(x.chunk(group.size) for x in xs), strict=True))
         space.begin.record(main)
         space.copier.wait_event(space.begin)
-        self._barrier(0, main, space, space.block)
+        space.block.barrier_on(space.copier, main, 0)
         for step, (owner, part) in enumerate(zip(group.peers, parts, strict=True), 1):
             stream = self._stream(step, main, space)
             with _NOTHING if stream is main else On(stream, main):
@@ -86,7 +86,7 @@ class Copies:
             slot = space.block.part_of(owner, (count, columns), dtype, group.rank * count * columns)
             copy_on(space.copier, slot, part)
         multiply(rows[group.rank], weights, slots[group.rank])
-        self._barrier(1, main, space, space.block)
+        space.block.barrier_on(space.copier, main, 1)
         self._join(main, space)
         return torch.sum(slots, 0, dtype=dtype)  # said, because torch.autocast would take float32
 
@@ -97,10 +97,6 @@ class Copies:
         if step == 1:
             space.second.wait_event(space.begin)
         return space.second
-
-    def _barrier(self, channel: int, main: Any, space: Workspace, block: Block) -> None:
-        with On(space.copier, main):
-            block.barrier(channel)
 
     def _join(self, main: Any, space: Workspace) -> None:
         if self._streams > 1:

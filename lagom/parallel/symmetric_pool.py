@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lagom.errors import UsageError
+from lagom.parallel.copy_engine import On
 from lagom.parallel.matmul_call import CannotPrepare, all_can_prepare
 from lagom.parallel.rank_group import RankGroup, group_named
 from lagom.parallel.said_once import say_once
@@ -46,6 +47,11 @@ class Block:
         as when its process died, the kernel ends with an error of CUDA, and so does the process: a barrier of symmetric
         memory is none of NCCL's, so torch's watchdog would not see it wait."""
         self.handle.barrier(channel=channel, timeout_ms=self._timeout_ms)
+
+    def barrier_on(self, stream: Any, back: Any, channel: int) -> None:
+        """On a stream that is not the current one, ``back``."""
+        with On(stream, back):
+            self.barrier(channel)
 
     def part_of(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype, offset: int = 0) -> Tensor:
         """A rank's memory as a tensor, from ``offset`` elements on. Made once: each costs the host microseconds."""

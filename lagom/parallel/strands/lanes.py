@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lagom.parallel import symmetric_pool
-from lagom.parallel.copy_engine import On, copy_on
+from lagom.parallel.copy_engine import copy_on
 from lagom.parallel.rank_group import RankGroup
 
 LANES = 2
@@ -43,7 +43,7 @@ class CopyLane:
         shards = gathered.chunk(group.size)
         self._begin_after(main)
         copy_on(self._copier, self._part(group.rank, x), x)
-        self._barrier(0, main)
+        self._block.barrier_on(self._copier, main, 0)
         for owner in group.peers:
             copy_on(self._copier, shards[owner], self._part(owner, x))
         copy_on(self._copier, shards[group.rank], x)
@@ -62,7 +62,7 @@ class CopyLane:
         parts = x.chunk(group.size)
         slots = self._block.part_of(group.rank, (group.size, *parts[0].shape), x.dtype)
         self._begin_after(main)
-        self._barrier(0, main)
+        self._block.barrier_on(self._copier, main, 0)
         for owner in [*group.peers, group.rank]:
             copy_on(self._copier, self._part(owner, parts[0], group.rank), parts[owner])
         self._end(main)
@@ -80,12 +80,8 @@ class CopyLane:
         self._begin.record(main)
         self._copier.wait_event(self._begin)
 
-    def _barrier(self, channel: int, main: Any) -> None:
-        with On(self._copier, main):
-            self._block.barrier(channel)
-
     def _end(self, main: Any) -> None:
-        self._barrier(1, main)
+        self._block.barrier_on(self._copier, main, 1)
         self._over.record(self._copier)
 
 

@@ -211,9 +211,10 @@ class Strands:
             synchronize(device)
         began = time.perf_counter_ns()
         clock = OperatorClock(self._kinds, trial.alone if now.purpose == "pairs" else None)
-        order_run = OrderRun(runs, groups, device, True, streams)
-        if now.purpose in ("alone", "pairs"):
-            order_run = OrderRun(runs, groups, device, True, streams, clock.before, clock.after)
+        watches = now.purpose in ("alone", "pairs")
+        hooks = (clock.before, clock.after) if watches else ()
+        order_run = OrderRun(runs, groups, device, True, streams, *hooks)
+        if watches:
 
             def settle() -> None:
                 order_run.settle_all()
