@@ -29,7 +29,8 @@ SPACE = "tune"
 def session_of(request: Request, say: Say) -> Iterator[Session]:
     """The launchers of all nodes, once they are there and agree. What ends the session before its search is said,
     and the command then ends with exit code 3."""
-    from lagom.nodes.enrolment import WAIT_SECONDS, enrol, node_name
+    from lagom.nodes.enrolment import WAIT_SECONDS, enrol
+    from lagom.nodes.node_facts import node_name
     from lagom.nodes.opening import open_exchange
     from lagom.nodes.rounds import EXIT_CODE, NodesEnded
 

@@ -17,9 +17,10 @@ from lagom.doctor.libraries import find_nccl
 from lagom.doctor.nccl_versions import build_id_of
 from lagom.environment import find_gpu
 from lagom.errors import LagomError
-from lagom.nodes.enrolment import LOOK_SECONDS, WAIT_SECONDS, Session, enrol, facts_of, node_name
+from lagom.nodes.enrolment import LOOK_SECONDS, WAIT_SECONDS, Session, enrol
 from lagom.nodes.exchange import Exchanged, ExchangeError, Mark, NodeFacts, Record, Seconds
 from lagom.nodes.heartbeat import Life
+from lagom.nodes.node_facts import facts_of, node_name
 from lagom.nodes.opening import open_exchange
 from lagom.wire.library import plugin_path
 
@@ -55,7 +56,7 @@ def facts_of_node(
     words: Sequence[str], variables: Mapping[str, str], environ: Mapping[str, str], config: bytes = b""
 ) -> NodeFacts:
     """What this node compares with the others: ``words``, ``variables`` and ``config`` as
-    :func:`lagom.nodes.enrolment.facts_of` has them, and what is installed here."""
+    :func:`lagom.nodes.node_facts.facts_of` has them, and what is installed here."""
     return facts_of(
         words, variables, plugin=build_id_of(plugin_path()), nccl=find_nccl(environ), gpu=find_gpu(), config=config
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from lagom.config_cache import PLACEHOLDER
 from lagom.environment import with_conf_files
 from lagom.experiment.fingerprint import env_fingerprint
-from lagom.nodes.enrolment import OF_A_NODE
+from lagom.nodes.node_facts import OF_A_NODE
 
 #: The number of a process, for a folder of its own.
 TRIAL = "LAGOM_TRIAL"

@@ -26,9 +26,9 @@ from lagom.launch.cached_config import CacheUse, Meeting
 from lagom.launch.job_plan import JobOptions, JobPlan, plan_job, say
 from lagom.launch.launchers import names_of_job, starts_one_node, words_that_stay
 from lagom.launch.start_variables import Start, choose_start
-from lagom.nodes.enrolment import node_name
 from lagom.nodes.exchange import ExchangeError, NodeFacts
 from lagom.nodes.heartbeat import Life
+from lagom.nodes.node_facts import node_name
 from lagom.nodes.opening import open_exchange
 from lagom.nodes.vote import VOTE_LIFE, VOTE_SECONDS, Vote, vote
 from lagom.settings import read

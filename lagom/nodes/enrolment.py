@@ -11,17 +11,12 @@ same command started again in the same folder reads nothing of the one before.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
-import re
-import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from lagom.errors import LagomError
 from lagom.nodes.exchange import (
@@ -38,8 +33,16 @@ from lagom.nodes.exchange import (
     to_line,
 )
 from lagom.nodes.heartbeat import Heartbeat, Life, Silence
+from lagom.nodes.node_facts import (
+    MOST_NAMED,
+    differences,
+    list_names,
+    machine_id,
+    names_of,
+    reason_against,
+    started_twice,
+)
 from lagom.nodes.worker import DEADLINE, Given
-from lagom.version import __version__
 
 WAIT_SECONDS = 300.0
 LOOK_SECONDS = 0.05
@@ -50,18 +53,6 @@ DEAD_SECONDS = 2 * DEADLINE
 MOST_SESSIONS = 100_000
 #: The host of a store waits so long until all have read how the session ended.
 LEAVE_SECONDS = 10.0
-MOST_NAMED = 4
-#: Variables that may differ between the nodes of one job: names of the node, of its interfaces and of its files.
-OF_A_NODE = frozenset({
-    "NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_OOB_NET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE",
-    "NCCL_CONF_FILE", "CUDA_VISIBLE_DEVICES",
-})  # fmt: skip
-#: What is compared, in the words of a sentence; of digests nobody wants to see the value.
-COMPARED = {
-    "command": "the command", "config": "the saved config", "lagom": "the release of lagom",
-    "plugin": "the build of the plugin", "nccl": "NCCL's version", "gpu": "the GPU",
-}  # fmt: skip
-DIGESTS = ("command", "config", "plugin")
 
 
 class NotEnrolled(LagomError):
@@ -71,55 +62,6 @@ class NotEnrolled(LagomError):
     def __init__(self, text: str, why: str, nodes: Sequence[str] = (), without: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.why, self.nodes, self.without = why, tuple(nodes), tuple(without)
-
-
-def facts_of(
-    words: Sequence[str], variables: Mapping[str, str], *, plugin: str, nccl: int, gpu: str, config: bytes = b""
-) -> NodeFacts:
-    """What is compared. ``words``: of the command, those that stay (``launchers.words_that_stay``); ``variables``: that
-    make another job of it (``env_fingerprint``), or those that a start would set; ``plugin``: the GNU build id of the
-    tuner plugin in hex; ``nccl``: version code; ``gpu``: its name; ``config``: the saved config."""
-    shared = {name: value for name, value in sorted(variables.items()) if name not in OF_A_NODE}
-    return NodeFacts(
-        command=_digest(json.dumps(list(words)).encode()),
-        config=_digest(config) if config else "",
-        lagom=__version__,
-        plugin=plugin,
-        nccl=nccl,
-        gpu="".join(one for one in gpu if one.isprintable())[:100],
-        variables={name: _digest(value.encode(errors="replace"))[:16] for name, value in shared.items()},
-    )
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def node_name(environ: Mapping[str, str]) -> str:
-    """What this node is called: by what NCCL tells machines apart by."""
-    name = environ.get("NCCL_HOSTID", "") or socket.gethostname()
-    return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:56].strip(".-_") or "node"
-
-
-def _machine() -> str:
-    """This machine since it was booted; containers on it have the same. Empty = not known."""
-    with suppress(OSError):
-        return _digest(Path("/proc/sys/kernel/random/boot_id").read_bytes())
-    return ""
-
-
-def differences(one: Place, other: Place, names: tuple[str, str]) -> list[str]:
-    """A clause for each fact that is not the same."""
-    mine, theirs, (a, b) = one.facts, other.facts, names
-    found = [
-        what if name in DIGESTS else f"{what} ({here or 'not known'} on {a}, {there or 'not known'} on {b})"
-        for name, what in COMPARED.items()
-        if (here := getattr(mine, name)) != (there := getattr(theirs, name))
-    ]
-    if one.count != other.count:
-        found.append(f"the number of nodes ({one.count} on {a}, {other.count} on {b})")
-    variables = {*mine.variables, *theirs.variables}
-    return found + sorted(name for name in variables if mine.variables.get(name) != theirs.variables.get(name))
 
 
 @dataclass
@@ -180,9 +122,9 @@ def enrol(
 ) -> Session:
     """Wait until the launchers of ``count`` nodes are there and have the same facts, ``wait`` seconds at most.
 
-    ``node``: this one's name (:func:`node_name`); of several that have one name the later ones get a number. Raises
-    :class:`NotEnrolled`, on all of them, where not all agree; :class:`ExchangeError` where the exchange does not
-    answer: then nobody knows, and nothing may be started.
+    ``node``: this one's name (:func:`lagom.nodes.node_facts.node_name`); of several that have one name the later ones
+    get a number. Raises :class:`NotEnrolled`, on all of them, where not all agree; :class:`ExchangeError` where the
+    exchange does not answer: then nobody knows, and nothing may be started.
     """
     return Enrolment(exchange, count, node, facts, wait, life or Life()).run()
 
@@ -193,7 +135,7 @@ class Enrolment:
 
     def __init__(self, exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float, life: Life) -> None:
         self.exchange, self.count, self.life, self.wait = exchange, count, life, wait
-        self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts, machine=_machine(), count=count)
+        self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts, machine=machine_id(), count=count)
         self.until = time.monotonic() + max(wait - exchange.waited, 0.0)
         self._host_until = min(self.until, time.monotonic() + exchange.patience)
         self.has_voted = False
@@ -246,7 +188,7 @@ class Enrolment:
             if begin.agreed:
                 self._check_agreed(space, seat)
             places = self._places(space)
-            names = _names_of(places)
+            names = names_of(places)
             if begin.agreed:
                 heartbeat.watch(range(1, self.count) if seat == 0 else (0,))
                 return Session(self.exchange, space, seat, self.place.token, names, heartbeat, self.life)
@@ -276,11 +218,12 @@ class Enrolment:
         while len(places := self._places(space)) < self.count and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
         is_there = seat < len(places) and places[seat].token == self.place.token
-        if len(places) != self.count or not is_there or _reason(places):
-            names, self.has_voted = _names_of(places), False
+        if len(places) != self.count or not is_there or reason_against(places):
+            names, self.has_voted = names_of(places), False
             raise NotEnrolled(
-                f"{self.exchange.name} says that {_named(names) or 'nobody'} agreed, which are not {self.count} nodes "
-                f"that have the same, with {self.place.node}; give the same --nnodes on all nodes.", "full", names,
+                f"{self.exchange.name} says that {list_names(names) or 'nobody'} agreed, which are not {self.count} "
+                f"nodes that have the same, with {self.place.node}; give the same --nnodes on all nodes.",
+                "full", names,
             )  # fmt: skip
 
     def _is_over(self, space: str) -> bool:
@@ -354,7 +297,7 @@ class Enrolment:
             return "closed"
         if seat != 0 or watched.left:
             return ""
-        return _reason(places) or "agreed"
+        return reason_against(places) or "agreed"
 
     def _get(self, key: str, kind: type[Record]) -> Record | None:
         return self._patiently(lambda: self.exchange.get(key, kind))
@@ -388,12 +331,12 @@ class Enrolment:
         """All seats are taken by launchers that live: refused; unless one of them was this node's, and is dead. Then
         the others will see that too, and the session ends."""
         places = self._places(space)
-        names = _names_of(places)
+        names = names_of(places)
         mine = [seat for seat, place in enumerate(places) if place.node == self.place.node]
         if not any(not self._is_alive(space, seat) for seat in mine):
             raise NotEnrolled(
-                f"{self.count} of {self.count} nodes are enrolled already ({_named(names)}); give the number of nodes "
-                "with --nnodes, and start the command once on each.", "full", names,
+                f"{self.count} of {self.count} nodes are enrolled already ({list_names(names)}); give the number of "
+                "nodes with --nnodes, and start the command once on each.", "full", names,
             )  # fmt: skip
         while not self._is_over(space):
             if time.monotonic() > self.until:
@@ -406,14 +349,14 @@ class Enrolment:
     def _refusal(self, begin: Begin, places: Sequence[Place], names: Sequence[str]) -> NotEnrolled:
         if begin.why == "late":
             text = (
-                f"{len(places)} of {self.count} nodes after {self.wait:.0f} s: started on {_named(names)}; start "
+                f"{len(places)} of {self.count} nodes after {self.wait:.0f} s: started on {list_names(names)}; start "
                 "the same command on all nodes, with the same --out or --rdzv-endpoint."
             )
             return NotEnrolled(text, begin.why, names)
         if begin.why == "twice":
             text = (
-                f"the command was started twice on node {_twice(places)}; start it once on each node, and give each "
-                "a NCCL_HOSTID of its own if they are several on one machine."
+                f"the command was started twice on node {started_twice(places)}; start it once on each node, and "
+                "give each a NCCL_HOSTID of its own if they are several on one machine."
             )
             return NotEnrolled(text, begin.why, names)
         found = [
@@ -448,34 +391,3 @@ class _Living:
             if beat != self._first.setdefault(seat, beat):
                 self.left.discard(seat)
         self.is_any_silent = self._silent.is_too_long(len(self.left)) and bool(self.left)
-
-
-def _reason(places: Sequence[Place]) -> str:
-    """Why these cannot agree, as in :class:`Begin`; empty = nothing is against it."""
-    if any(differences(places[0], one, ("", "")) for one in places[1:]):
-        return "differs"
-    return "twice" if _twice(places) else ""
-
-
-def _twice(places: Sequence[Place]) -> str:
-    """The name of a node that has two launchers; empty: none has. Two machines may have one name."""
-    seen: set[tuple[str, str]] = set()
-    for place in places:
-        if place.machine and (place.node, place.machine) in seen:
-            return place.node
-        seen.add((place.node, place.machine))
-    return ""
-
-
-def _names_of(places: Sequence[Place]) -> tuple[str, ...]:
-    """Of the nodes; those that are there already get a number."""
-    found: list[str] = []
-    for name in (place.node for place in places):
-        tries = (name if at == 1 else f"{name}-{at}" for at in range(1, len(places) + 2))
-        found.append(next(one for one in tries if one not in found))
-    return tuple(found)
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

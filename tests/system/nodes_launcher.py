@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lagom.nodes import heartbeat
-from lagom.nodes.enrolment import NotEnrolled, enrol, facts_of
+from lagom.nodes.enrolment import NotEnrolled, enrol
 from lagom.nodes.exchange import Done
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life, Silence
+from lagom.nodes.node_facts import facts_of
 from lagom.nodes.rounds import EXIT_CODE, NodesEnded, RoundResult, Rounds
 
 VARIABLE = "NCCL_BUFFSIZE"

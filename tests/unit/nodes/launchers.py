@@ -10,10 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from lagom.nodes.enrolment import Session, enrol, facts_of
+from lagom.nodes.enrolment import Session, enrol
 from lagom.nodes.exchange import Done, Exchange, NodeFacts
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
+from lagom.nodes.node_facts import facts_of
 from lagom.nodes.worker import DEADLINE
 
 Given = TypeVar("Given")

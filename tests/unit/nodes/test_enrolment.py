@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from lagom.nodes import enrolment
-from lagom.nodes.enrolment import NotEnrolled, Session, enrol, facts_of, node_name
+from lagom.nodes.enrolment import NotEnrolled, Session, enrol
 from lagom.nodes.exchange import ExchangeError, NoAnswer, NodeFacts
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
+from lagom.nodes.node_facts import facts_of, node_name
 from tests.unit.nodes.launchers import FACTS, LIFE, HangingExchange, MemoryExchange, at_once, join
 
 QUICK = Life(beat=0.01, silent=120.0)
@@ -30,7 +31,7 @@ def test_nodes_that_come_at_once_agree_and_have_names_of_their_own(
 ) -> None:
     """Also machines of one name."""
     machines = iter(["1a", "2b", "3c"])
-    monkeypatch.setattr(enrolment, "_machine", lambda: next(machines))
+    monkeypatch.setattr(enrolment, "machine_id", lambda: next(machines))
     found = at_once([lambda name=name: join(FolderExchange(tmp_path / "x"), name, 3) for name in names])  # type: ignore[misc]
     sessions = sorted((one.result() for one in found), key=lambda session: session.seat)
     assert [session.seat for session in sessions] == [0, 1, 2]

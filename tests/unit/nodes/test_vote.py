@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lagom.nodes import enrolment
-from lagom.nodes.enrolment import facts_of
 from lagom.nodes.exchange import Begin, ExchangeError, NodeFacts, Place
 from lagom.nodes.folder_exchange import FolderExchange
+from lagom.nodes.node_facts import facts_of
 from lagom.nodes.vote import Vote, vote
 from tests.unit.nodes.launchers import LIFE, MemoryExchange, at_once
 from tests.waiting import wait_until

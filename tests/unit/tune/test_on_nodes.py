@@ -15,10 +15,11 @@ from lagom.experiment.metric import Metric
 from lagom.experiment.process import Ended, ProcessStart, Seen
 from lagom.experiment.request import Request
 from lagom.experiment.store import RunRecord, Store
-from lagom.nodes.enrolment import Session, enrol, facts_of
+from lagom.nodes.enrolment import Session, enrol
 from lagom.nodes.exchange import Done
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
+from lagom.nodes.node_facts import facts_of
 from lagom.nodes.rounds import RoundResult
 from lagom.tune import on_nodes
 from lagom.tune.on_nodes import Coordinator, done_of, follow, found_of, joined, saved_of
