@@ -192,6 +192,8 @@ def test_a_launcher_that_has_gone_while_it_waited_is_not_counted(
         if node == "b":
             wait_until(lambda: (folder / "1" / "seat" / "0").exists(), "a's seat")
             first_b()
+        else:  # before that all three seats are taken, and it would be refused as one too many
+            wait_until(lambda: (folder / "1" / "begin").exists(), "the end of the first session")
         return later(node)
 
     found = [one.result() for one in at_once([lambda n=n: all_of_them(n) for n in "abc"])]  # type: ignore[misc]
