@@ -45,6 +45,19 @@ def test_every_commit_a_result_names_is_in_this_repository_or_said_not_to_be() -
     assert faults == []
 
 
+def test_a_commit_that_lies_here_and_is_in_no_history_of_head_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    provenance.git("init", "--quiet")
+    tree = provenance.git("hash-object", "-t", "tree", "-w", "/dev/null").stdout.strip()
+    made = ("-c", "user.name=a", "-c", "user.email=a@b.example", "commit-tree", tree, "-m")
+    kept, lost = (provenance.git(*made, subject).stdout.strip() for subject in ("kept", "of a deleted branch"))
+    provenance.git("update-ref", "HEAD", kept)
+    assert provenance.exists(kept)
+    assert not provenance.exists(lost)
+
+
 def test_the_index_names_every_result() -> None:
     told = provenance.INDEX.read_text()
     missing = [path.name for path in RESULTS.glob("*.json") if f"[{path.name}]" not in told]
