@@ -11,7 +11,6 @@ same command started again in the same folder reads nothing of the one before.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +31,7 @@ from lagom.nodes.exchange import (
     SessionEnd,
     to_line,
 )
-from lagom.nodes.heartbeat import Heartbeat, Life, Silence
+from lagom.nodes.heartbeat import Heartbeat, Life, LifeCheck
 from lagom.nodes.node_facts import (
     MOST_NAMED,
     differences,
@@ -180,7 +179,7 @@ class Enrolment:
             return None
         self._seat = seat = self._take_seat(space)
         if seat is None:
-            self._look_who_has_it(space)
+            self._wait_for_its_end(space)
             return None
         heartbeat = Heartbeat(self.exchange, space, seat, (), self.life)
         try:
@@ -229,23 +228,28 @@ class Enrolment:
     def _is_over(self, space: str) -> bool:
         """Whether a session that was there before us has ended, or has no launcher that lives. One that nobody has
         begun and nobody waits in is closed: its seats belong to launchers that are dead."""
-        if self._get(f"{space}/end", SessionEnd) is not None:
+        if self._has_ended(space):
             return True
-        begin = self._get(f"{space}/begin", Begin)
-        if begin is not None and not begin.agreed:
-            return True
-        if self._is_alive(space):
+        seat_0 = LifeCheck((0,), self.life.beat, STALE_BEATS * self.life.beat)
+        while seat_0.unseen and not seat_0.is_any_silent:
+            self._look(seat_0, space)
+            time.sleep(LOOK_SECONDS)
+        if not seat_0.unseen:
             return False
+        begin = self._get(f"{space}/begin", Begin)
         return begin is not None or not self._put_begin(space, agreed=False, why="closed").agreed
 
-    def _is_alive(self, space: str, seat: int = 0) -> bool:
-        """Whether a launcher's counter moves while we look."""
-        key, silence = f"{space}/beat/{seat}", Silence(STALE_BEATS * self.life.beat)
-        first = beat = self._get(key, Beat)
-        while beat == first and not silence.is_too_long(beat):
-            time.sleep(LOOK_SECONDS)
-            beat = self._get(key, Beat)
-        return beat != first
+    def _has_ended(self, space: str) -> bool:
+        """Whether that is written."""
+        begin = self._get(f"{space}/begin", Begin)
+        return (begin is not None and not begin.agreed) or self._get(f"{space}/end", SessionEnd) is not None
+
+    def _check_of(self, seats: Iterable[int]) -> LifeCheck:
+        """Of launchers that have enrolled beside this one."""
+        return LifeCheck(seats, self.life.beat, min(DEAD_SECONDS, self.life.silent))
+
+    def _look(self, check: LifeCheck, space: str) -> None:
+        check.look(lambda seat: self._get(f"{space}/beat/{seat}", Beat))
 
     def _take_seat(self, space: str) -> int | None:
         seat = 0
@@ -276,12 +280,12 @@ class Enrolment:
     def _begin(self, space: str, seat: int, heartbeat: Heartbeat) -> Begin:
         """How the enrolment ends. Once all are there, seat 0 looks whether every other one lives, and they look at
         seat 0."""
-        key, watched = f"{space}/begin", _Living(range(1, self.count) if seat == 0 else (0,), self.life)
+        key, check = f"{space}/begin", self._check_of(range(1, self.count) if seat == 0 else (0,))
         while (begin := self._get(key, Begin)) is None:
             places, why = self._places(space), ""
             if len(places) == self.count:  # not before: the last one, too, is to hear how it ended
-                watched.look(lambda one: self._get(f"{space}/beat/{one}", Beat))
-                why = self._outcome(places, watched, seat)
+                self._look(check, space)
+                why = self._outcome(places, check, seat)
             if not why and time.monotonic() > self.until:
                 why = "late"
             if why:
@@ -291,11 +295,11 @@ class Enrolment:
             time.sleep(LOOK_SECONDS)
         return begin
 
-    def _outcome(self, places: Sequence[Place], watched: _Living, seat: int) -> str:
+    def _outcome(self, places: Sequence[Place], check: LifeCheck, seat: int) -> str:
         """Of an enrolment that is complete; empty = not known yet, or for seat 0 to say."""
-        if watched.is_any_silent:
+        if check.is_any_silent:
             return "closed"
-        if seat != 0 or watched.left:
+        if seat != 0 or check.unseen:
             return ""
         return reason_against(places) or "agreed"
 
@@ -327,13 +331,15 @@ class Enrolment:
             known.append(place)
         return known
 
-    def _look_who_has_it(self, space: str) -> None:
-        """All seats are taken by launchers that live: refused; unless one of them was this node's, and is dead. Then
-        the others will see that too, and the session ends."""
-        places = self._places(space)
-        names = names_of(places)
-        mine = [seat for seat, place in enumerate(places) if place.node == self.place.node]
-        if not any(not self._is_alive(space, seat) for seat in mine):
+    def _wait_for_its_end(self, space: str) -> None:
+        """All seats are taken. Where one belongs to a launcher that is dead, the others see that too, and the session
+        ends. Raises :class:`NotEnrolled` where all of them live, and where it has not ended in time."""
+        check = self._check_of(range(self.count))
+        while check.unseen and not check.is_any_silent and not self._has_ended(space):
+            self._look(check, space)
+            time.sleep(LOOK_SECONDS)
+        names = names_of(self._places(space))
+        if not check.unseen:
             raise NotEnrolled(
                 f"{self.count} of {self.count} nodes are enrolled already ({list_names(names)}); give the number of "
                 "nodes with --nnodes, and start the command once on each.", "full", names,
@@ -341,8 +347,8 @@ class Enrolment:
         while not self._is_over(space):
             if time.monotonic() > self.until:
                 raise NotEnrolled(
-                    f"the other nodes still wait for an earlier launcher of {self.place.node}; end them, and start the "
-                    "same command on all nodes.", "full", names,
+                    f"the other nodes ({list_names(names)}) still wait for a launcher that is dead; end them, and "
+                    "start the same command on all nodes.", "full", names,
                 )  # fmt: skip
             time.sleep(LOOK_SECONDS)
 
@@ -367,27 +373,3 @@ class Enrolment:
         text = f"not the same on all nodes: {'; '.join(found[:MOST_NAMED])}; make that the same, and start again."
         without = [name for name, place in zip(names, places, strict=True) if not place.facts.config]
         return NotEnrolled(text, begin.why, names, without)
-
-
-class _Living:
-    """Whether launchers live: each is to count on while we look. ``left``: seats of which that was not seen yet."""
-
-    def __init__(self, seats: Iterable[int], life: Life) -> None:
-        self.left, self.is_any_silent = set(seats), False
-        self._beat, self._limit = life.beat, min(DEAD_SECONDS, life.silent)
-        self._first: dict[int, Beat | None] = {}
-        self._silent: Silence | None = None
-        self._looked = -math.inf
-
-    def look(self, beat_of: Callable[[int], Beat | None]) -> None:
-        """As often as they beat, not as often as this is called: a hundred launchers are asked for."""
-        now = time.monotonic()
-        if now - self._looked < self._beat / 2:
-            return
-        self._looked = now
-        self._silent = self._silent or Silence(self._limit)
-        for seat in sorted(self.left):
-            beat = beat_of(seat)
-            if beat != self._first.setdefault(seat, beat):
-                self.left.discard(seat)
-        self.is_any_silent = self._silent.is_too_long(len(self.left)) and bool(self.left)

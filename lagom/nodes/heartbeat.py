@@ -7,9 +7,10 @@ or the store. The launcher with seat 0 watches all others, and they watch it: 2 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lagom.nodes.exchange import Beat, Exchange, ExchangeError, SessionEnd, Stop
@@ -46,6 +47,30 @@ class Life:
 
     beat: float = BEAT_SECONDS
     silent: float = SILENT_SECONDS
+
+
+class LifeCheck:
+    """Whether launchers live: the counter of each is to move while we look. ``unseen``: seats of which that was not
+    seen yet; ``is_any_silent``: whether nothing more was seen for ``limit`` seconds. ``beat``: seconds between two
+    beats of a launcher."""
+
+    def __init__(self, seats: Iterable[int], beat: float, limit: float) -> None:
+        self.unseen, self.is_any_silent = set(seats), False
+        self._beat, self._silence = beat, Silence(limit)
+        self._first: dict[int, Beat | None] = {}
+        self._looked = -math.inf
+
+    def look(self, beat_of: Callable[[int], Beat | None]) -> None:
+        """As often as they beat, not as often as this is called: a hundred launchers are asked for."""
+        now = time.monotonic()
+        if now - self._looked < self._beat / 2:
+            return
+        self._looked = now
+        for seat in sorted(self.unseen):
+            beat = beat_of(seat)
+            if beat != self._first.setdefault(seat, beat):
+                self.unseen.discard(seat)
+        self.is_any_silent = self._silence.is_too_long(len(self.unseen)) and bool(self.unseen)
 
 
 class Heartbeat:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,13 +12,15 @@ import pytest
 
 from lagom.nodes import enrolment
 from lagom.nodes.enrolment import NotEnrolled, Session, enrol
-from lagom.nodes.exchange import ExchangeError, NoAnswer, NodeFacts
+from lagom.nodes.exchange import ExchangeError, NoAnswer, NodeFacts, Place
 from lagom.nodes.folder_exchange import FolderExchange
 from lagom.nodes.heartbeat import Life
 from lagom.nodes.node_facts import facts_of, node_name
 from tests.unit.nodes.launchers import FACTS, LIFE, HangingExchange, MemoryExchange, at_once, join
 
 QUICK = Life(beat=0.01, silent=120.0)
+#: A dead one is known soon. A live one that is taken for dead enrols once more.
+IMPATIENT = Life(beat=0.01, silent=2.0)
 
 
 def facts(words: str = "torchrun train.py", variables: Mapping[str, str] | None = None, **other: object) -> NodeFacts:
@@ -106,6 +109,25 @@ def test_the_same_command_continues_in_a_session_of_its_own(tmp_path: Path, dead
     third = both()
     assert int(third[0].space) == int(second[0].space) + 1
     for session in third:
+        session.__exit__()
+
+
+def test_who_comes_while_a_dead_launcher_holds_the_last_seat_waits_for_the_next_session() -> None:
+    kept: dict[str, bytes] = {}
+    dead = Place(token="0" * 32, node="dead", facts=FACTS, count=2)
+
+    def after_it() -> Session:
+        exchange = MemoryExchange(kept)
+        while exchange.get("1/seat/0", Place) is None:
+            time.sleep(0.01)
+        exchange.put_once("1/seat/1", dead)
+        return join(exchange, "b", life=IMPATIENT)
+
+    found = at_once([lambda: join(MemoryExchange(kept), "a", life=IMPATIENT), after_it])
+    first, second = (one.result() for one in found)
+    assert first.space == second.space != "1"
+    assert {first.node, second.node} == {"a", "b"}
+    for session in (first, second):
         session.__exit__()
 
 
