@@ -15,22 +15,16 @@ the whole block by lagom.parallel's operators, one micro-batch after the other.
 from __future__ import annotations
 
 import argparse
-import random
-import shlex
-import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 
-from benchmarks.jobs.arms import Clock, Data, add_options, add_row, begin, cycles, gain, join, leave, read, told
+from benchmarks.jobs.arms import Clock, Data, gain, told
 from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack
-from benchmarks.jobs.tensor_parallel_step import Arm, NotUsed, difference, lines, prepared, table
+from benchmarks.jobs.stack_steps import Arm, Job, NotUsed, difference, parser_of, prepared, run, timed
 from lagom.parallel.strands import SCHEDULES, StrandChoice, Strands
 
 #: Steps until a schedule that is named runs as it will: shapes are learnt, operators and pairs timed for the plan.
@@ -86,8 +80,13 @@ def strand_arms(options: argparse.Namespace, name: str, tokens: int, device: tor
     return {arm: StrandArm(model, pieces, batches, grad, schedule) for arm, (pieces, schedule) in made.items()}
 
 
+def kind(options: argparse.Namespace) -> str:
+    """Of the rows."""
+    return f"{options.micro} micro-batches{', graphs' if options.graphs else ''}"
+
+
 def measured(options: argparse.Namespace, about: Data, clock: Clock) -> Data:
-    """A row: all arms of a stack."""
+    """All arms of a stack."""
     arms = strand_arms(options, about["model"], about["tokens"], clock.device)
     choices: dict[str, StrandChoice] = {}
     refused: dict[str, str] = {}
@@ -103,71 +102,36 @@ def measured(options: argparse.Namespace, about: Data, clock: Clock) -> Data:
     checked: dict[str, Arm] = dict(arms)
     ready = prepared(checked, clock, options.graphs)
     ready["failed"] |= refused
-    found = cycles({**checked, "plain_again": arms["plain"]}, clock, options.each, random.Random(1), 1)
     memory = {name: choice.activation_bytes[choice.chosen] for name, choice in choices.items()}
     predicted = {name: choice.predicted_ns for name, choice in choices.items() if choice.predicted_ns is not None}
     ready["plain_twice_error"] = clock.agree([twice])[0]
-    return {**about, **ready, **found, "activation_bytes": memory, "predicted_ns": predicted}
+    return {**ready, **timed(checked, clock, options), "activation_bytes": memory, "predicted_ns": predicted}
 
 
-def more_lines(row: Data) -> str:
-    """What the table has no column for."""
+def more_lines(row: Data) -> list[str]:
+    """What the plan predicted, what activations need, errors, and ratios over weight gradients moved."""
     plans = (f"{arm} {took / 1e6:.2f} ms" for arm, took in row["predicted_ns"].items())
     memory = (f"{arm} {size / 2**20:.1f} MiB" for arm, size in row["activation_bytes"].items())
     errors = (f"{arm} {error:.2g}" for arm, error in row["errors"].items())
     samples, base = row["samples_ns"], "weights_moved"
     arms = [arm for arm in samples if arm not in ("plain", "plain_again", base)] if base in samples else []
     over = "; ".join(f"{arm} {told(gain(samples, arm, base))}" for arm in arms)
-    return "\n".join(
-        [
-            f"predicted: {', '.join(plans) or 'nothing'}",
-            f"activations of a rank: {', '.join(memory)}",
-            f"gradients differ by, of their norm: plain twice {row['plain_twice_error']:.2g}, {', '.join(errors)}",
-            f"over weight gradients moved: {over or 'not run'}",
-        ]
-    )
-
-
-def work(rank: int, options: argparse.Namespace, ends_at: float) -> None:
-    """One rank."""
-    device = join(rank, options.ranks, options.port, options.gloo)
-    file, clock = Path(options.out), Clock(device, ends_at)
-    for model in options.model.split(","):
-        for tokens in map(int, options.tokens.split(",")):
-            about = {"ranks": options.ranks, "model": model, "tokens": tokens, "layers": options.layers}
-            about |= {"kind": f"{options.micro} micro-batches{', graphs' if options.graphs else ''}"}
-            if clock.is_over() or any(about.items() <= row.items() for row in read(file)["rows"]):
-                continue
-            torch.manual_seed(rank)
-            row = measured(options, about, clock)
-            if rank == 0:
-                add_row(file, {**row, "command": options.command})
-                print("\n".join([*lines(row), more_lines(row)]), flush=True)
-            clock.agree([0.0])  # nobody goes on before all have read the file
-    leave(clock)
+    return [
+        f"predicted: {', '.join(plans) or 'nothing'}",
+        f"activations of a rank: {', '.join(memory)}",
+        f"gradients differ by, of their norm: plain twice {row['plain_twice_error']:.2g}, {', '.join(errors)}",
+        f"over weight gradients moved: {over or 'not run'}",
+    ]
 
 
 def main() -> None:
     """Starts the ranks, or prints the table of a file."""
-    parser = argparse.ArgumentParser(description="Steps of a tensor-parallel stack: each schedule in turns.")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--model", default="8b,70b", help=f"of {', '.join(MODELS)}, commas between")
-    parser.add_argument("--tokens", default="8192", help="of a micro-batch and all ranks, commas between")
-    parser.add_argument("--layers", type=int, default=4)
+    parser = parser_of(
+        "Steps of a tensor-parallel stack: each schedule in turns.", "strands.json", "of a micro-batch and all ranks"
+    )
     parser.add_argument("--micro", type=int, default=8, help="micro-batches of a step")
-    parser.add_argument("--each", type=float, default=60, help="time limit of the cycles of a stack, seconds")
-    parser.add_argument("--graphs", action="store_true", help="each step as a CUDA graph")
     parser.add_argument("--arms", default="", help="of the table, commas between; plain is always there")
-    add_options(parser, "strands.json")
-    options = parser.parse_args()
-    if options.table:
-        kept = read(Path(options.table))
-        print("\n".join([table(kept), *(more_lines(row) for row in kept["rows"])]))
-        return
-    options.command = shlex.join(sys.argv)
-    if reason := begin(Path(options.out), options.gloo):
-        parser.error(reason)
-    mp.spawn(work, (options, time.monotonic() + options.seconds), nprocs=options.ranks)
+    run(parser, Job(kind, measured, more_lines))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def test_predictions_and_activations_are_told() -> None:
     samples = {"plain": [4.0] * 3, "plain_again": [4.0] * 3, "weights_moved": [3.0] * 3, "planned": [2.0] * 3}
     row = {"predicted_ns": {"planned": 2.5e6}, "activation_bytes": {"plain": 2**20, "planned": 2**21}}
     row |= {"samples_ns": samples, "errors": {"plain": 0.0, "planned": 0.011}, "plain_twice_error": 0.01}
-    assert more_lines(row).split("\n") == [
+    assert more_lines(row) == [
         "predicted: planned 2.50 ms",
         "activations of a rank: plain 1.0 MiB, planned 2.0 MiB",
         "gradients differ by, of their norm: plain twice 0.01, plain 0, planned 0.011",

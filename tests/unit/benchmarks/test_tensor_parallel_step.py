@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from benchmarks.jobs.tensor_parallel_step import lines, table
+from benchmarks.jobs.stack_steps import lines, table
 from tests.tiers import FULL
 
 SAMPLES = {"plain": [30e6, 33e6], "plain_again": [30e6, 33e6], "chosen": [24e6, 26.4e6]}
