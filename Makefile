@@ -51,8 +51,9 @@ test-gpu-safety: dev ## on GPUs: 2,000 configs a regime exact, kills, 8 minutes 
 	LAGOM_TEST_FULL=1 LAGOM_TEST_EVIDENCE=$(GPU_EVIDENCE) $(PYTEST) tests/gpu/test_exact.py tests/gpu/test_faults.py \
 		tests/gpu/test_soak.py --timeout 1200
 
-lint: $(STAMP) ## ruff, mypy, imports that only go down (import-linter), and what may not grow (tests/growth.py)
+lint: $(STAMP) ## ruff, shellcheck, mypy, imports that only go down (import-linter), what may not grow (tests/growth.py)
 	$(VENV)/bin/ruff check .
+	git ls-files '*.sh' | xargs $(VENV)/bin/shellcheck --severity warning .ci/run
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(PY) -m tests.growth

@@ -158,3 +158,17 @@ def stack(make: Callable[[], nn.Module], layers: int, device: torch.device) -> n
     """So many blocks in bfloat16, made on the device: on the CPU large ones would take minutes."""
     with device:
         return nn.Sequential(*(make().to(torch.bfloat16) for _ in range(layers)))
+
+
+def strand_pieces(model: nn.Module, matmul: bool = False) -> list[Any]:
+    """A stack of :class:`HandBlock` for lagom.parallel.strands: rows of this rank in and out. ``matmul``: with
+    collective matmul in the attention's half."""
+
+    def first(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(x), x
+
+    def last(found: Tensor, x: Tensor) -> Tensor:
+        return x + found
+
+    blocks = [block for block in model.children() if isinstance(block, HandBlock)]
+    return [first, *(one for block in blocks for one in (block.matmul_pieces() if matmul else block.pieces())), last]

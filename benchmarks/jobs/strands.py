@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchmarks.jobs.arms import Clock, Data, gain, told
-from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack
+from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack, strand_pieces
 from benchmarks.jobs.stack_steps import Arm, Job, NotUsed, difference, parser_of, prepared, run, timed
 from lagom.parallel.strands import SCHEDULES, StrandChoice, Strands
 
@@ -62,16 +62,7 @@ def strand_arms(options: argparse.Namespace, name: str, tokens: int, device: tor
     batches = [torch.randn(shape, device=device).to(torch.bfloat16).requires_grad_() for _ in range(options.micro)]
     grad = torch.randn(shape, device=device).to(torch.bfloat16) * 0.01
     model = stack(lambda: HandBlock(sizes, tokens, ranks), options.layers, device)
-    blocks = [block for block in model.children() if isinstance(block, HandBlock)]
-
-    def first(x: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.zeros_like(x), x
-
-    def last(found: Tensor, x: Tensor) -> Tensor:
-        return x + found
-
-    plain = [first, *(piece for block in blocks for piece in block.pieces()), last]
-    both = [first, *(piece for block in blocks for piece in block.matmul_pieces()), last]
+    blocks, plain, both = [*model.children()], strand_pieces(model), strand_pieces(model, matmul=True)
     found = {"plain": (plain, "sequential"), "matmul": (blocks, "sequential")}
     found |= {schedule: (plain, schedule) for schedule in SCHEDULES if schedule != "sequential"}
     found |= {f"{schedule}+matmul": (both, schedule) for schedule in WITH_MATMUL}

@@ -28,6 +28,7 @@ TINY = {
     "two_nodes.py": ("--shape", "tiny_llama", "--layers", "2", "--tokens", "128", "--sequence", "64", "--vocab", "512"),
     "trainer.py": ("--shape", "tiny_llama", "--layers", "2", "--tokens", "64", "--sequence", "64", "--vocab", "512"),
     "tp_domino.py": ("--shape", "tiny", "--layers", "2", "--tokens", "256"),
+    "tp_strands.py": ("--model", "tiny", "--layers", "1", "--tokens", "32", "--micro", "2"),
     "ep_two_batch.py": ("--shape", "tiny", "--layers", "2", "--tokens", "256"),
     "launches.py": ("--tokens", "64"),
     "ddp.py": ("--layers", "1", "--tokens", "64"),

@@ -32,6 +32,7 @@ LONG = (
     "fsdp.py --mesh hsdp",
     "fsdp.py --mesh fsdp_tp",
     "tp_domino.py --data 2",
+    "tp_strands.py --schedule turns",
     "contention.py --pattern two",
     "trainer.py",
     "ddp.py",

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Measurements on a machine with GPUs that is lent for minutes and reaches no package registry.
+#
+#   benchmarks/gpu_machine.sh pack [LIBNCCL.so.xz]     # here, on a commit of main: .carry/gpu gets what is missing there
+#   benchmarks/gpu_machine.sh SECONDS PART...          # there, with .carry/gpu: each part until its time is up
+#
+# Parts: start (a tuned job's next start with another port, and copies in a profile; needs LIBNCCL where there is one GPU),
+# strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix).
+# A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
+# part gets what those before it have left. REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")/..
+carried=$here/.carry/gpu work=${GPU_MACHINE_WORK:-/tmp/measured}
+
+pack() {
+    if [ -n "$(git -C "$here" status --porcelain)" ]; then
+        echo "commit first: a result names the commit that it was measured at" >&2
+        exit 2
+    fi
+    if ! git -C "$here" merge-base --is-ancestor HEAD main; then
+        echo "merge into main first: a commit of another branch may be rewritten, and a result would name none" >&2
+        exit 2
+    fi
+    rm -rf "$carried"
+    mkdir -p "$carried/wheels"
+    git -C "$here" rev-parse --short=8 HEAD >"$carried/commit"
+    [ $# = 0 ] || cp "$1" "$carried/libnccl.so.xz"
+    # what lagom needs and an image with PyTorch as a rule has not
+    "${PYTHON:-python3}" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+        -d "$carried/wheels" cffi pycparser pydantic "pydantic-core==$(core_of_pydantic)" annotated-types typing-inspection
+    ls "$carried" "$carried/wheels"
+}
+
+core_of_pydantic() { # the release that this environment's pydantic wants
+    "${PYTHON:-python3}" -c 'import importlib.metadata as m; print(m.version("pydantic-core"))'
+}
+
+prepare() {
+    [ "${REHEARSE:-}" ] || python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site \
+        "$carried"/wheels/*.whl
+    export PYTHONPATH=$here:/tmp/site LAGOM_COMMIT PYTHONUNBUFFERED=1 OMP_NUM_THREADS=4
+    export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+    LAGOM_COMMIT=$(cat "$carried/commit")
+    python3 setup.py --quiet native
+    mkdir -p "$work"
+    [ -f "$work/libnccl.so.2" ] || [ ! -f "$carried/libnccl.so.xz" ] || xz -dc "$carried/libnccl.so.xz" >"$work/libnccl.so.2"
+    gpus=2 rehearsal=(--gloo --model tiny --tokens 64 --each 1 --layers 1 --micro 2)
+    [ "${REHEARSE:-}" ] || { nvidia-smi -L && gpus=$(nvidia-smi -L | wc -l) rehearsal=(); }
+}
+
+left() { echo $((ends - SECONDS)); }
+
+within() { # a command until the time is up; what it printed lately stays in its log
+    local name=$1
+    shift
+    echo "== $name, $(left) s left: $*"
+    timeout -k 5 "$(left)" "$@" 2>&1 | tee -a "$work/$name.log" || echo "== $name ended with ${PIPESTATUS[0]}"
+}
+
+strands() { # FILE, options of the job
+    local name=$1
+    shift
+    within "$name" python3 -m benchmarks.jobs.strands --ranks "$gpus" --out "$work/$name.json" --seconds "$(left)" "$@" \
+        "${rehearsal[@]}"
+}
+
+part() {
+    case $1 in
+    start)
+        local shared=()
+        [ "$gpus" -gt 1 ] || shared=(LAGOM_TEST_SHARED_GPU=2 "LAGOM_TEST_NCCL_230=$work/libnccl.so.2")
+        within start env "${shared[@]}" LAGOM_TEST_EVIDENCE="$work/start.json" \
+            python3 -m pytest tests/gpu/test_cached_start.py tests/gpu/test_capture.py -k "port or copies" -p no:xdist --timeout 200
+        ;;
+    strands)
+        strands strands --model 8b --tokens 8192 --each 75
+        strands strands --model 8b --tokens 2048 --each 30 --graphs
+        strands strands --model 70b --each 60 --arms weights_moved,turns,turns_abreast,two_streams,planned,turns_copies
+        ;;
+    strands-host)
+        export NCCL_P2P_DISABLE=1
+        strands strands-host --model 8b --each 60 --arms weights_moved,turns,turns_abreast,two_streams,planned
+        strands strands-host --model 70b --each 60 --arms weights_moved,turns,turns_abreast
+        unset NCCL_P2P_DISABLE
+        ;;
+    strands-tuned) # is there something to gain on top, and by the caps of DHelix and Liger?
+        export NCCL_P2P_DISABLE=1
+        within strands-tuned python3 -m lagom bench --arms stock,auto,dhelix,liger --out "$work/strands-tuned" \
+            --budget "$(left)" -- python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" \
+            benchmarks/jobs/tp_strands.py --schedule turns --micro 4 --steps 4000
+        cp "$work/strands-tuned/bench.json" "$work/strands-tuned.json" || true
+        unset NCCL_P2P_DISABLE
+        ;;
+    nodes-fsdp | nodes-ddp)
+        within "$1" python3 -m benchmarks.nodes_start "${1#nodes-}" --out "$work/$1" --gpus "$gpus" --search 450s \
+            --seconds "$(left)"
+        cp "$work/$1/nodes_start.json" "$work/$1.json" || true
+        ;;
+    rows:*)
+        within rows python3 -m benchmarks.matrix --gpus "$gpus" --rows "${1#rows:}" --out "$work/rows.json" --budget "$(left)" \
+            ${NCCL_230:+--nccl-230 "$NCCL_230"}
+        ;;
+    *)
+        echo "no part is named $1" >&2
+        exit 2
+        ;;
+    esac
+}
+
+if [ "${1:-}" = pack ]; then
+    shift
+    pack "$@"
+    exit
+fi
+ends=$1
+shift
+prepare
+trap 'cp "$work"/*.json "$work"/*.log "$OUT/" 2>/dev/null || true' EXIT
+for one in "$@"; do
+    part "$one"
+done
