@@ -29,12 +29,13 @@ pack() {
     # what lagom needs and an image with PyTorch as a rule has not
     "${PYTHON:-python3}" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-        -d "$carried/wheels" cffi pycparser pydantic "pydantic-core==$(core_of_pydantic)" annotated-types typing-inspection
+        -d "$carried/wheels" cffi pycparser annotated-types typing-inspection \
+        "pydantic==$(release pydantic)" "pydantic-core==$(release pydantic-core)"
     ls "$carried" "$carried/wheels"
 }
 
-core_of_pydantic() { # the release that this environment's pydantic wants
-    "${PYTHON:-python3}" -c 'import importlib.metadata as m; print(m.version("pydantic-core"))'
+release() { # of a package in this environment: these two fit each other only as a pair
+    "${PYTHON:-python3}" -c 'import importlib.metadata as m; print(m.version("'$1'"))'
 }
 
 prepare() {
