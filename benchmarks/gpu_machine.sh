@@ -5,8 +5,8 @@
 #   benchmarks/gpu_machine.sh pack [LIBNCCL.so.xz]     # here, on a commit of main: .carry/gpu gets what is missing there
 #   benchmarks/gpu_machine.sh SECONDS PART...          # there, with .carry/gpu: each part until its time is up
 #
-# Parts: start (a tuned job's next start with another port, and copies in a profile; needs LIBNCCL where there is one GPU),
-# strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix).
+# Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU they
+# need LIBNCCL), strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
 # part gets what those before it have left. REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.
 set -euo pipefail
@@ -69,11 +69,12 @@ strands() { # FILE, options of the job
 
 part() {
     case $1 in
-    start)
+    checks)
         local shared=()
         [ "$gpus" -gt 1 ] || shared=(LAGOM_TEST_SHARED_GPU=2 "LAGOM_TEST_NCCL_230=$work/libnccl.so.2")
-        within start env "${shared[@]}" LAGOM_TEST_EVIDENCE="$work/start.json" \
-            python3 -m pytest tests/gpu/test_cached_start.py tests/gpu/test_capture.py -k "port or copies" -p no:xdist --timeout 200
+        within checks env "${shared[@]}" LAGOM_TEST_EVIDENCE="$work/checks.json" python3 -m pytest -p no:xdist --timeout 200 \
+            tests/gpu/test_cached_start.py tests/gpu/test_capture.py tests/gpu/test_parallel_operators.py \
+            -k "port or copies_between or strands"
         ;;
     strands)
         strands strands --model 8b --tokens 8192 --each 75

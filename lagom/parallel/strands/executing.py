@@ -41,8 +41,9 @@ class MicroBatchRun:
 
 class OrderRun:
     """The carrying out of one order. ``groups``: the process group, by copy engines its lanes, on two streams also its
-    twin; ``streams``: whether each has a stream of its own; ``knows``: whether the inputs of all collectives are known;
-    ``before``: called with what a collective is started with, may raise; ``after``: called after each operator."""
+    twin; ``streams``: one for each group, empty = all on the caller's; ``knows``: whether the inputs of all collectives
+    are known; ``before``: called with what a collective is started with, may raise; ``after``: called after each
+    operator."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class OrderRun:
         groups: Sequence[Any],
         device: torch.device,
         knows: bool,
-        streams: bool = False,
+        streams: Sequence[Any] = (),
         before: Callable[[Tensor], None] = lambda _: None,
         after: Callable[[StrandOperator], None] = lambda _: None,
     ) -> None:
@@ -59,8 +60,7 @@ class OrderRun:
         self._before, self._after = before, after
         #: Bytes that a piece keeps for its backward, by (micro-batch, piece); where inputs are not known yet.
         self.saved: dict[tuple[int, int], int] = {}
-        two = streams and device.type == "cuda"
-        self._streams = [torch.cuda.Stream(device) for _ in groups] if two else []
+        self._streams = streams
         self._summed: dict[int, Any] = {}  # by piece: when the last micro-batch had added its gradients
 
     def carry_out(self, order: Order) -> Exception | None:

@@ -71,6 +71,7 @@ class Strands:
         self._saved: dict[str, dict[int, int]] = {}  # the same: bytes by piece
         self._trials: dict[str, ScheduleTrial] = {}  # by shapes of all micro-batches
         self._lanes: CopyLanes | None = None
+        self._streams: list[Any] = []
         control = dist.new_group(dist.get_process_group_ranks(group), backend="gloo", use_local_synchronization=True)
         self._control = RankGroup(control.group_name, control, group.rank(), group.size())
 
@@ -205,7 +206,7 @@ class Strands:
         """One step, as the trial has it."""
         now = trial.now
         timed = now.purpose != "use"
-        groups, streams = self._groups(now.schedule), now.schedule == TWO_STREAMS
+        streams = self._streams_of(device) if now.schedule == TWO_STREAMS else ()
         if timed:
             self._control.all_say(True, CPU)
             synchronize(device)
@@ -213,7 +214,7 @@ class Strands:
         clock = OperatorClock(self._kinds, trial.alone if now.purpose == "pairs" else None)
         watches = now.purpose in ("alone", "pairs")
         hooks = (clock.before, clock.after) if watches else ()
-        order_run = OrderRun(runs, groups, device, True, streams, *hooks)
+        order_run = OrderRun(runs, self._groups(now.schedule), device, True, streams, *hooks)
         if watches:
 
             def settle() -> None:
@@ -236,6 +237,12 @@ class Strands:
             assert self._lanes is not None
             return list(self._lanes.lanes)
         return [self._group, self._twin] if schedule == TWO_STREAMS else [self._group]
+
+    def _streams_of(self, device: torch.device) -> Sequence[Any]:
+        """The same in every step: memory that the allocator holds for a stream serves that stream alone."""
+        if not self._streams and device.type == "cuda":
+            self._streams = [torch.cuda.Stream(device) for _ in range(2)]
+        return self._streams
 
     def _agree_on_end(self, failed: Exception | None) -> None:
         every = self._control.gather([int(failed is not None)], CPU)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A block of lagom.parallel's operators beside what jobs do: CUDA graphs, torch.compile, checkpointing, memory, and a
-rank that is killed. `python parallel_blocks.py --ranks 4 --parts graph,killed`; `--gloo` rehearses it on the CPU. Each
-part has processes of its own, without an agent, so one that fails hides no other. Numbers are small integers in
-float32, so each result is exact. It ends with a line of JSON: by part, exit codes and seconds."""
+rank that is killed; and every schedule of strands. `python parallel_blocks.py --ranks 4 --parts graph,killed`; `--gloo`
+rehearses it on the CPU. Each part has processes of its own, without an agent, so one that fails hides no other. Numbers
+are small integers in float32, so each result is exact. It ends with a line of JSON: by part, exit codes and
+seconds."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,9 +29,11 @@ from torch.utils.checkpoint import checkpoint
 
 import lagom.parallel as parallel
 from lagom.parallel import symmetric_pool
+from lagom.parallel.strands import SCHEDULES, AllGather, ReduceScatter, Strands, linear
 
 ROWS, HIDDEN, MLP = 64, 64, 32  # of a rank
 REPLAYS = 6
+LATEST_CYCLES = 400_000  # 0.2 ms
 LIMIT_S, KILLED_LIMIT_S = 90, 20  # of the process group
 VICTIM, PATIENCE_S = 1, 60.0
 PARTS: dict[str, Callable[[Rank], None]] = {}
@@ -173,6 +179,103 @@ def memory(rank: Rank) -> None:
     call(rank.way)
     assert parallel.memory() == held
     dist.barrier()
+
+
+class Late(torch.autograd.Function):
+    """What it is given, in both directions later by a random time, another one on each rank."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        Late.delay(x)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        Late.delay(grad)
+        return grad
+
+    most, draw = 0, random.Random(0)
+
+    @staticmethod
+    def delay(x: Tensor) -> None:
+        if x.is_cuda and Late.most:
+            torch.cuda._sleep(Late.draw.randrange(Late.most))
+
+
+def strand_pieces(weights: list[Tensor]) -> list[Any]:
+    """Two blocks. Numbers stay small: what enters a block is cut off at one."""
+
+    def first(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(x), x
+
+    def enter(found: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = (Late.apply(x) + found).clamp(-1, 1)
+        return x, x
+
+    def compute(rows: Tensor, x: Tensor, wide: Tensor, narrow: Tensor) -> tuple[Tensor, Tensor]:
+        return linear(linear(Late.apply(rows), wide).relu().clamp(max=1), narrow), x
+
+    blocks = [functools.partial(compute, wide=one, narrow=two) for one, two in zip(weights[::2], weights[1::2])]  # noqa: B905
+    return [
+        first,
+        *(one for block in blocks for one in (enter, AllGather(), block, ReduceScatter())),
+        lambda x, y: x + y,
+    ]
+
+
+@part
+def strands(rank: Rank) -> None:
+    """Every schedule gives what sequential gives while ranks and streams are late at random, eager and captured, and
+    holds no more memory from step to step."""
+    shapes = ((MLP, HIDDEN), (HIDDEN, MLP), (MLP, HIDDEN), (HIDDEN, MLP))
+    weights = [rank.integers(*shape).requires_grad_() for shape in shapes]
+    batches = [rank.integers(ROWS, HIDDEN).requires_grad_() for _ in range(5)]
+    targets, leaves = [rank.integers(ROWS, HIDDEN) for _ in batches], [*weights, *batches]
+
+    def made(schedule: str) -> Strands:
+        return Strands(strand_pieces(weights), lambda x, target: (x * target).sum(), dist.group.WORLD, schedule)
+
+    def step(of: Strands, run: Callable[[], list[Tensor]] | None = None) -> list[Tensor]:
+        for leaf in leaves:
+            leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.zero_()
+        losses = of.step(batches, targets) if run is None else run()
+        return [one.clone() for one in (*losses, *(leaf.grad for leaf in leaves if leaf.grad is not None))]
+
+    plain = made("sequential")
+    for schedule in SCHEDULES:
+        one = made(schedule)
+        for _ in range(4):  # shapes are learnt, operators and pairs timed
+            step(one)
+        (choice,) = one.choices()
+        assert choice.chosen == schedule or not rank.is_cuda, choice
+        held: list[int] = []
+        replay = None
+        for number in range(3 * REPLAYS):
+            for tensor in (*batches, *targets):
+                tensor.data.copy_(rank.integers(*tensor.shape))
+            if rank.is_cuda and number == 2 * REPLAYS:
+                replay = captured(lambda: one.step(batches, targets))  # noqa: B023
+            Late.most = 0
+            expected = step(plain)
+            Late.most = LATEST_CYCLES
+            same(step(one, replay), expected)
+            if rank.is_cuda and replay is None:
+                held.append(torch.cuda.memory_reserved())
+        assert not held or held[-1] == held[REPLAYS], (schedule, held)
+
+
+def captured(run: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
+    """A call as a CUDA graph; what it returned, again and again."""
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = run()
+
+    def replay() -> list[Tensor]:
+        graph.replay()
+        return results
+
+    return replay
 
 
 @part
