@@ -30,6 +30,7 @@ class MicroBatchRun:
         self.made: dict[int, tuple[Tensors, Tensors]] = {}  # by piece: inputs, outputs
         self.left: dict[int, list[Callable[[], None]]] = {}  # by piece: gradients of weights
         self.kept: set[int] = set()  # addresses of what was counted
+        self.learns: dict[int, bool] = {}  # by collective: whether what it was given has a gradient
         self.finish: Callable[[], None] | None = None
 
     def settle(self) -> None:
@@ -146,7 +147,7 @@ class OrderRun:
 
     def _start(self, run: MicroBatchRun, piece: Any, operator: StrandOperator) -> None:
         x, *others = run.values
-        learns = _learns(x)
+        learns = run.learns[operator.piece] = _learns(x)
         self._check(run, operator, x)
         finish: Finish = piece.start(x.detach(), self._group(operator))
 
@@ -158,10 +159,11 @@ class OrderRun:
     def _start_backward(self, run: MicroBatchRun, piece: Any, operator: StrandOperator) -> None:
         grad, *others = run.grads
         if grad is None:
-            raise UsageError(
-                f"piece {operator.piece} is a collective whose result has no gradient; let what it communicates come "
-                "from something that requires one, and be used."
-            )
+            if run.learns[operator.piece]:
+                raise UsageError(
+                    f"nothing uses what piece {operator.piece}, a collective, gives; use it, or leave it out."
+                )
+            return  # nothing before it is trained, on any rank
         self._check(run, operator, grad)
         finish: Finish = piece.start_backward(grad, self._group(operator))
 
@@ -187,8 +189,8 @@ class OrderRun:
         with contextlib.suppress(Exception):
             self.settle_all()
         for operator in order:
-            if starts_collective(operator, self._kinds):
-                run = self._runs[operator.micro_batch]
+            run = self._runs[operator.micro_batch]
+            if starts_collective(operator, self._kinds) and operator[1:] in run.inputs:
                 shape, dtype = run.inputs[operator[1:]]
                 with self._lane(operator.micro_batch), torch.no_grad():
                     zeros, group = torch.zeros(shape, dtype=dtype, device=self._device), self._group(operator)

@@ -396,6 +396,26 @@ def copy_engines_move_what_is_gathered_and_scattered() -> None:
 
 
 @case
+def what_is_frozen_before_the_first_weight_that_is_trained_needs_no_backward() -> None:
+    for name in (SEQUENTIAL, TURNS, ABREAST, PLANNED):
+        model = Model(random.Random(13), blocks=2)
+        for part in (model.norms, model.ups, model.downs):
+            part[0].requires_grad_(False)
+        pieces = list(model.pieces)
+        failing = pieces[-1] = Failing(pieces[-1], rank=2)
+        strands = Strands(pieces, model.loss, dist.group.WORLD, name)
+        batches, targets = model.inputs(3)
+        for _ in range(4):
+            losses = by_autograd(model, batches, targets)
+            expected = gradients(model)
+            same(strands.step(batches, targets), losses)
+            same(gradients(model), expected)
+        failing.left = 2
+        with raises(ValueError if RANK == 2 else RuntimeError, "this rank" if RANK == 2 else "on rank 2 of the group"):
+            strands.step(batches, targets)
+
+
+@case
 def no_step_is_captured_before_a_schedule_is_chosen() -> None:
     model = Model(random.Random(12), blocks=1)
     strands = Strands(model.pieces, model.loss, dist.group.WORLD, TURNS)
