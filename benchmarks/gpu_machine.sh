@@ -101,8 +101,10 @@ part() {
         cp "$work/$1/nodes_start.json" "$work/$1.json" || true
         ;;
     rows:*)
-        within rows python3 -m benchmarks.matrix --gpus "$gpus" --rows "${1#rows:}" --out "$work/rows.json" --budget "$(left)" \
-            ${NCCL_230:+--nccl-230 "$NCCL_230"}
+        local nccl=()
+        [ ! -f "$work/libnccl.so.2" ] || nccl=(--nccl-230 "$work/libnccl.so.2")
+        within rows python3 -m benchmarks.matrix --gpus "$gpus" --rows "${1#rows:}" --out "$work/rows.json" \
+            --budget "$(left)" "${nccl[@]}"
         ;;
     *)
         echo "no part is named $1" >&2
