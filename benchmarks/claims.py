@@ -1,57 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers in the text of README.md, docs/measured.md and the page of start settings, computed from the raw results.
+"""Numbers in the text of README.md, docs/ and pages of results, computed from the raw results.
 
-``tests/contract/test_numbers.py`` looks for each of these phrases on its page. Tables between ``<!-- name:begin -->``
-and ``<!-- name:end -->`` are written by ``make readme`` and are not repeated here.
+``tests/contract/test_numbers.py`` looks for each of these phrases on its page, and on README.md and pages of docs/ for
+figures that are in none of them. Tables between ``<!-- name:begin -->`` and ``<!-- name:end -->`` are written by ``make
+readme`` and are not repeated here.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 from benchmarks import start_results
-from benchmarks.matrix.foreign_jobs import AGAIN, LOADED, OFF, ROUND, TUNED, mean_step
-from benchmarks.matrix.page_values import verdict_of
-from benchmarks.matrix.rows import rows
+from benchmarks.host_search_page import AFTER
+from benchmarks.matrix.foreign_jobs import LOADED, TUNED, mean_step
 from benchmarks.node_tables import table
-from benchmarks.readme_rows import RESULTS, Ratio, matrix, ratio
+from benchmarks.readme_rows import EQUAL, RESULTS, Ratio, cost_text, of_whole_processes, pooled_cost, ratio
 from lagom.experiment.estimate import SpeedupEstimate
+
+CHUNK = "set=any:>=1M:chunk=256K"
 
 
 def of_readme() -> Iterator[str]:
     """Phrases of README.md."""
-    best = ratio(8, "host-guided-16384", "guided").value
-    yield f"steps were 1.00 to {best:.2f} times as fast"
+    by_hand = ratio(8, "host-guided-16384", CHUNK).value
+    yield f"tokens {by_hand:.2f} times as fast on 8 GPUs"
+    yield f"slower, {ratio(2, 'host-fsdp-8192', CHUNK).value:.3f}"
+    yield f"more than {100 * EQUAL:.0f} % faster"
+    yield f"within {100 * EQUAL:.0f} % of 1"
+    yield f"{start_results.cost(start_results.PICTURED)} (`--budget 370s`)"
+    best, default = ratio(8, "host-guided-16384", "guided").value, of_whole_processes("fsdp-16384", AFTER).value
+    yield f"1.00 to {best:.2f} times as fast"
+    yield f"{default:.2f} with the default strategy"
     sockets, windows = (
         start_results.confirmed(name) for name in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS)
     )
     yield f"made steps {sockets.value:.2f} times as fast (loopback)"
-    yield _text(start_results.confirmed(start_results.TWO_SOCKETS_LONG))
     yield f"{100 * (windows.value - 1):.1f} % where a job has symmetric buffers"
-    yield f"{_cost('cost-ddp-8192')} to {100 * (1 - _first_slice_costs()[1]):.0f} % slower"
-    yield ratio(4, "nvlink-fsdp-4096", "lagom:proposed").text
-    yield ratio(2, "host-fsdp-8192", "set=any:>=1M:chunk=256K").text
-    yield start_results.cost(start_results.PICTURED)
+    costs = float(cost_text("cost-ddp-8192").split()[0]), pooled_cost(TUNED).value
+    yield f"{100 * (1 - costs[0]):.1f} to {100 * (1 - costs[1]):.1f} % slower"
+    yield f"up to {100 * (1 - _first_slice_costs()[1]):.0f} %"
+    yield f"all tests; {_raw('test_times_202611')['after']['whole_s'] / 60:.0f} minutes on 2 cores"
+    yield from _of_safety()
+
+
+def _of_safety() -> Iterator[str]:
+    runs = {name: run for name, run in _raw("safety_gpu_h200x8_202611").items() if "results_are_exact" in name}
+    plans = [run["plans"]["committed"] for run in runs.values()]
+    yield f"{_raw('agreement_1000000')['calls_compared'] / 1e9:.0f} billion compared calls"
+    yield f"{_raw('kills_10000')['kills']:,} killed controllers"
+    yield f"{sum(plans) // 1000},000 random plans"
 
 
 def of_measured() -> Iterator[str]:
     """Phrases of docs/measured.md."""
-    for part, kind, marks in ((2, "chunk", "**"), (3, "chunk", ""), (3, "tune", "**"), (1, "tune", "")):
-        found = _first_slice(part, kind)
-        yield found.text.replace(f"{found.value:.3f}", f"{marks}{found.value:.3f}{marks}", 1)
+    windows = start_results.confirmed(start_results.TWO_WINDOWS).value
+    yield f"{100 * (windows - 1):.1f} % where the job has symmetric buffers"
+    yield f"from nothing to {100 * (ratio(8, 'host-guided-16384', 'guided').value - 1):.0f} %"
+    yield f"within {100 * EQUAL:.0f} % of 1"
+    yield _text(start_results.confirmed(start_results.TWO_LAUNCHERS[0]))
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
-    yield _speed_text("cost-ddp-8192")
-    yield _speed_text("cost-ddp-8192", "speed_loaded").partition(", n")[0]
-    yield from of_cost_page()
-    yield _speed_text("cost-fsdp-4096").replace(": no interval", ", no interval")
-    meshes = sorted(_speed(name) for name in ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp"))
-    yield f"{meshes[0]:.3f} to {meshes[-1]:.3f}"
-    yield from _of_start_settings()
+    yield "DDP " + cost_text("cost-ddp-8192", "speed_loaded").partition(", n")[0]
+    yield f"FSDP {pooled_cost(LOADED).text}"
+    yield cost_text("cost-fsdp-4096").replace(": no interval", ", no interval")
+    yield from _of_meshes()
     yield from _of_capture()
     yield from _of_the_plugin()
+
+
+def _of_meshes() -> Iterator[str]:
+    names = ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp")
+    found, again = (
+        sorted(float(cost_text(name, field).split()[0]) for name in names) for field in ("speed", "speed_off")
+    )
+    yield f"{found[0]:.3f} to {found[-1]:.3f}"
+    yield f"up to {100 * max(1 - again[0], again[-1] - 1):.1f} %"
+
+
+def of_overlap() -> Iterator[str]:
+    """Phrases of docs/guides/overlap.md: medians over cycles of the time of plain over that of what was chosen."""
+    rows = _raw("collective_matmul_h200x4_202611")["rows"]
+    gains: dict[tuple[int, bool], list[float]] = {}
+    for row in rows:
+        gains.setdefault((row["ranks"], row["graphs"]), []).append(_gain(row["samples_ns"], "auto"))
+    for kind, text in (((4, False), "at TP 4"), ((2, False), "at TP 2"), ((4, True), "at TP 4 in CUDA graphs")):
+        yield f"{min(gains[kind]):.2f} to {max(gains[kind]):.2f} {text}"
+    eager = [row["samples_ns"] for row in rows if not row["graphs"]]
+    (slower,) = (samples for samples in eager if _gain(samples, "auto") < 0.99)
+    plain = statistics.median(slower["plain"]) / 1e6
+    yield f"Below 0.99 was one of {len(eager)} rows, a call of {plain:.2f} ms"
+    yield from _of_whole_steps()
+
+
+def _of_whole_steps() -> Iterator[str]:
+    rows = {
+        (row["model"], row["tokens"], row["kind"]): row for row in _raw("tensor_parallel_step_h200x4_202611")["rows"]
+    }
+    for key, text in (
+        (("8b", 8192, "eager"), "{:.2f} (8B)"),
+        (("70b", 8192, "eager"), "{:.2f} (70B)"),
+        (("8b", 8192, "dtensor"), "{:.2f} for 8B by DTensor's styles"),
+        (("8b", 2048, "graphs"), "{:.2f} for 8B with 2,048 tokens in CUDA graphs"),
+        (("8b", 2048, "eager"), "{:.2f} for the same in eager mode"),
+    ):
+        yield text.format(_gain(rows[key]["samples_ns"], "chosen"))
+
+
+def _gain(samples: dict[str, list[float]], arm: str) -> float:
+    """Plain is measured twice in each cycle."""
+    both = zip(samples["plain"], samples["plain_again"], samples[arm], strict=True)
+    return statistics.median((one + again) / 2 / ours for one, again, ours in both)
 
 
 def of_start_page() -> Iterator[str]:
@@ -66,6 +126,7 @@ def of_start_page_of_two() -> Iterator[str]:
     for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS):
         yield f"**{_text(start_results.confirmed(regime))}**"
     yield _text(start_results.by_hand(start_results.TWO_SOCKETS))
+    yield _text(start_results.over_by_hand(start_results.TWO_SOCKETS))
     yield _text(start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND))
     for regime in (start_results.TWO_SOCKETS, start_results.STOPPED):
         yield _text(start_results.settled(regime))
@@ -75,6 +136,7 @@ def of_start_page_of_two_h100() -> Iterator[str]:
     """Phrases of benchmarks/results/start_settings_h100x2_202611.md."""
     yield f"**{_text(start_results.confirmed(start_results.TWO_SOCKETS_LONG))}**"
     yield _text(start_results.by_hand(start_results.TWO_SOCKETS_LONG))
+    yield _text(start_results.over_by_hand(start_results.TWO_SOCKETS_LONG))
     yield start_results.cost(start_results.TWO_SOCKETS_LONG)
 
 
@@ -87,19 +149,7 @@ def of_start_page_of_nodes() -> Iterator[str]:
 
 def of_cost_page() -> Iterator[str]:
     """Phrases of benchmarks/results/cost_h100x2_202611.md."""
-    yield from (_pooled_cost(arm) for arm in (TUNED, LOADED))
-
-
-def _of_start_settings() -> Iterator[str]:
-    yield ratio(2, "host-ddp-8192", "auto:proposed").text
-    searches = start_results.TWO_SOCKETS, start_results.TWO_SOCKETS_LONG, start_results.TWO_WINDOWS
-    for regime in (*searches, "time-sliced", "mps", *start_results.TWO_LAUNCHERS):
-        yield _text(start_results.confirmed(regime))
-    for base, in_turns in product(("plain", "by hand"), (True, False)):
-        yield _text(start_results.next_starts(start_results.TWO_LAUNCHERS[0], base, in_turns=in_turns))
-    yield _text(start_results.next_start())
-    processes = [run for run in start_results.raw()["ddp, time-sliced"]["runs"] if run["value"] is not None]
-    yield _text(start_results.speedup(processes, start_results.FOUND))
+    yield from (pooled_cost(arm).text for arm in (TUNED, LOADED))
 
 
 def _text(found: SpeedupEstimate) -> str:
@@ -117,25 +167,34 @@ def _of_capture() -> Iterator[str]:
 
 def _of_the_plugin() -> Iterator[str]:
     times = _raw("decision_latency_cpu_202611")["rows"]
-    for scenario in ("program of 512 positions", "program, calls recorded"):
-        batch = [round(row["batch_ns"]) for row in times if row["scenario"] == scenario]
-        yield f"{batch[0]}–{batch[-1]} ns"
-    peaks = sorted(run["controller_peak_bytes"] / 1e6 for run in _raw("memory_202611")["runs"])
-    yield f"{peaks[0]:.0f} to {peaks[-1]:.0f} MB"
+    decided, recorded, off = (
+        {
+            field: [row[field] for row in times if row["scenario"] == scenario]
+            for field in ("batch_ns", "median_ns", "p99_ns")
+        }
+        for scenario in ("program of 512 positions", "program, calls recorded", "mode off")
+    )
+    yield f"{_range(decided['batch_ns'])} ns, with recording {_range(recorded['batch_ns'])} ns"
+    alone, above = (f"{_range(decided[field])} and {_range(recorded[field])} ns" for field in ("median_ns", "p99_ns"))
+    yield f"with fences: {alone}, p99 {above}"
+    yield f"`off` {off['batch_ns'][0]} ns"
+    memory = _raw("memory_202611")["runs"]
+    peaks = sorted(run["controller_peak_bytes"] / 1e6 for run in memory)
+    soaks = [_raw(name)["largest"]["controller's memory"] / 1e6 for name in ("soak_30min", "soak_25min")]
+    yield f"takes {memory[0]['region_bytes'] / 1e6:.1f} MB"
+    yield f"{peaks[0]:.0f} to {peaks[-1]:.0f} MB at its peak in a demo, and {soaks[0]:.0f} and {soaks[1]:.0f} MB"
     agreed = _raw("agreement_100000")
     yield f"{agreed['committed']:,} plans"
     yield f"{agreed['calls_compared']:,} calls compared"
 
 
+def _range(values: list[float]) -> str:
+    """``33–36``, or one number."""
+    return "–".join(dict.fromkeys(f"{value:.0f}" for value in (min(values), max(values))))
+
+
 def _raw(name: str) -> Any:
     return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-def _first_slice(part: int, kind: str) -> Ratio:
-    """What a search, or a comparison of configs named by hand, came to."""
-    told = _raw("first_slice_h200x4_202611")["parts"][part][kind]["log"]["told"]
-    (end,) = [event for event in told if event["event"] == "outcome"]
-    return Ratio(end["speedup"], end["speedup_low"], end["speedup_high"])
 
 
 def _first_slice_costs() -> list[float]:
@@ -149,31 +208,6 @@ def _mean_step(process: dict[str, Any]) -> float:
     found = mean_step(process["ms"])
     assert found is not None
     return found
-
-
-def _speed(name: str) -> float:
-    """Mean step of whole processes without Lagom over that of the job tuned live, search included."""
-    return float(_speed_text(name).split()[0])
-
-
-def _speed_text(name: str, compared: str = "speed") -> str:
-    """The same with its interval, or with how many rounds there are. ``compared``: a field of the row's verdict."""
-    row = next(row for row in rows() if row.name == name)
-    data = next(found for found in map(matrix, (2, 4)) if name in found["rows"])
-    return str(verdict_of(row, data["rows"][name])[compared])
-
-
-def _pooled_cost(arm: str) -> str:
-    """Mean step of all processes without Lagom over that of an arm's, on two H100: FSDP, 4,096 tokens."""
-    arms = _raw("cost_h100x2_202611")["rows"]["cost-fsdp-4096"]["arms"]
-    means: dict[str, list[float]] = {}
-    for name, process in arms.items():
-        means.setdefault(name.partition(ROUND)[0], []).append(_mean_step(process))
-    return _text(start_results.compared(means[OFF] + means[AGAIN], means[arm]))
-
-
-def _cost(name: str) -> str:
-    return f"{100 * (1 - _speed(name)):.1f}"
 
 
 def _more(found: dict[str, float], digits: int) -> str:

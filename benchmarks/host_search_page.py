@@ -22,7 +22,7 @@ from benchmarks.matrix.foreign_jobs import START_UP_STEPS
 from benchmarks.matrix.verdicts import format_ratio
 from benchmarks.provenance import described, since
 from benchmarks.template import render
-from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs
+from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs, estimate_speedup
 
 Data = dict[str, Any]
 #: A plan that has been agreed on starts at a later call, 16 of them after the offer: in steps of the jobs, at most
@@ -70,6 +70,19 @@ def speedups(by_round: Sequence[dict[str, Data]], arm: str, part: str = "") -> l
 def ratio(speeds: Sequence[float]) -> SpeedupEstimate | None:
     """Their Hodges-Lehmann median, with an interval from six rounds on."""
     return estimate_from_pairs([-math.log(speed) for speed in speeds])
+
+
+def means(by_round: Sequence[dict[str, Data]], arm: str, part: str = "") -> list[float]:
+    """The mean step of each process of an arm, in milliseconds."""
+    every = [steps(one[arm], part) for one in by_round if arm in one]
+    return [statistics.fmean(times) for times in every if times]
+
+
+def by_means(
+    by_round: Sequence[dict[str, Data]], base: Sequence[str], arm: str, part: str = ""
+) -> SpeedupEstimate | None:
+    """Of an arm over all processes of other arms: the ratio of means, which has an interval from two rounds on."""
+    return estimate_speedup([mean for name in base for mean in means(by_round, name)], means(by_round, arm, part))
 
 
 def against_plain(by_round: Sequence[dict[str, Data]]) -> list[float]:
@@ -130,16 +143,23 @@ def _session(session: Data) -> str:
 
 def _job(data: Data, name: str) -> Data:
     by_round, job = rounds(data, name), data["jobs"][name]
-    arms = [(f"{SEARCH}, {part}", speedups(by_round, SEARCH, part)) for part in PARTS]
-    arms += [(f"{arm} by hand", speedups(by_round, arm)) for arm in BY_HAND]
-    arms.append((f"{PLAIN} over {AGAIN}", against_plain(by_round)))
+    plain = (PLAIN, AGAIN)
+    arms = [
+        (f"{SEARCH}, {part}", speedups(by_round, SEARCH, part), by_means(by_round, plain, SEARCH, part))
+        for part in PARTS
+    ]
+    arms += [(f"{arm} by hand", speedups(by_round, arm), by_means(by_round, plain, arm)) for arm in BY_HAND]
+    arms.append((f"{PLAIN} over {AGAIN}", against_plain(by_round), by_means(by_round, [AGAIN], PLAIN)))
     processes = [one for one in data["processes"] if one["job"] == name]
     return {
         "name": name,
         "command": " ".join([job["script"], *job["options"]]),
         "steps": job["steps"],
         "rounds": len(by_round),
-        "arms": [(what, format_ratio(ratio(speeds)), [f"{speed:.3f}" for speed in speeds]) for what, speeds in arms],
+        "arms": [
+            (what, format_ratio(ratio(speeds)), format_ratio(of_means), [f"{speed:.3f}" for speed in speeds])
+            for what, speeds, of_means in arms
+        ],
         "targets": list(targets(by_round)),
         "searches": [_search(one) for one in processes if one["arm"] == SEARCH and one["exit"] == 0],
         "failed": [f"round {one['round']}, {one['arm']}: exit {one['exit']}" for one in processes if one["exit"] != 0],

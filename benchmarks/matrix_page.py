@@ -13,12 +13,8 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.matrix import summary
 from benchmarks.matrix.page_values import Data, headline, page
 from benchmarks.matrix.results_file import FORMAT, written
-
-#: Where the results lie, seen from docs/.
-RESULTS_LINK = "../benchmarks/results"
 
 
 def merge(parts: list[Path]) -> Data:
@@ -36,17 +32,6 @@ def merge(parts: list[Path]) -> Data:
             if entry.get("complete") or not whole["rows"].get(name, {}).get("complete"):
                 whole["rows"][name] = {**entry, "session": entry["session"] + first}
     return whole
-
-
-def measured_table() -> str:
-    """Everything measured so far, for the block ``matrix`` of docs/measured.md."""
-    found = sorted((Path(__file__).parent / "results").glob("matrix_*.json"))
-    pages = ", ".join(f"[{path.stem}]({RESULTS_LINK}/{path.stem}.md)" for path in found)
-    table = summary.table([json.loads(path.read_text()) for path in found])
-    index = (
-        f"All results, with their commits and what has changed since: [benchmarks/results]({RESULTS_LINK}/README.md)."
-    )
-    return f"{table}\n\nRaw, commands, missing rows: {pages}. {index}"
 
 
 def main() -> None:

@@ -1,22 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of README.md, from raw results: each speed-up beside the strongest simple thing that a user could set."""
+"""The tables of README.md and docs/measured.md, from raw results: each speed-up beside what was set by hand there.
+
+A row never sets a search beside a figure of another job, another number of GPUs or another run.
+"""
 
 from __future__ import annotations
 
 import json
-import math
+import re
+import statistics
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import start_results
-from benchmarks.matrix.page_values import kept_stock, result
+from benchmarks import host_search_page, start_results
+from benchmarks.host_search import AGAIN, PLAIN, SEARCH
+from benchmarks.host_search_page import AFTER, WHOLE
+from benchmarks.matrix.foreign_jobs import AGAIN as OFF_AGAIN
+from benchmarks.matrix.foreign_jobs import OFF, ROUND, TUNED, mean_step
+from benchmarks.matrix.page_values import ending, is_older, kept_stock, nccl, result, verdict_of
 from benchmarks.matrix.rows import BY_HAND
+from benchmarks.matrix.rows import rows as matrix_rows
+from benchmarks.matrix.verdicts import between
 from lagom.experiment.estimate import SpeedupEstimate
 
 RESULTS = Path(__file__).parent / "results"
 #: Two speed-ups are called equal where the interval of their ratio lies within this margin of 1, which README names.
 EQUAL = 0.02
+NONE = "–"
+FIRST_SLICE, HOST_SEARCH = "first_slice_h200x4_202611", "host_search_h200x4_202611"
 
 
 class Ratio(NamedTuple):
@@ -28,8 +41,10 @@ class Ratio(NamedTuple):
     digits: int = 3
 
     @classmethod
-    def of(cls, found: SpeedupEstimate) -> Ratio:
-        """What ``lagom tune`` measured, with the digits that it prints."""
+    def of(cls, found: SpeedupEstimate | None) -> Ratio:
+        """With the digits that ``lagom tune`` prints. Raises ValueError where nothing was measured."""
+        if found is None:
+            raise ValueError("too few processes for a ratio")
         return cls(found.value, found.low, found.high, found.digits)
 
     @property
@@ -38,21 +53,55 @@ class Ratio(NamedTuple):
         return f"{self.value:.{self.digits}f} [{self.low:.{self.digits}f}, {self.high:.{self.digits}f}]"
 
 
-KEPT = Ratio(1.0, 1.0, 1.0)
+class Regime(NamedTuple):
+    """A heading of docs/measured.md, and what README calls it."""
+
+    title: str
+    short: str
+
+
+NVLINK = Regime("NVLink", "NVLink")
+HOST = Regime("Host memory", "host memory")
+SOCKETS = Regime("Nodes over sockets", "two nodes over sockets")
+COST = Regime("Nothing to gain: what tuning costs", "NVLink, nothing to gain")
+REGIMES = (NVLINK, HOST, SOCKETS, COST)
+OLDER = "older strategy"
+#: Beside a commit, where the step time is the slowest rank's and not the mean over ranks.
+OLDER_Z = " †"
 
 
 class MeasuredRow(NamedTuple):
+    """One job in one regime; all of it is from one run, or from processes in turns."""
+
+    regime: Regime
     job: str
-    ours: Ratio
-    hand: str  # what was set by hand
-    by_hand: Ratio | None  # None: that is what Lagom found
+    gpus: str
+    how: str  # strategy or command of ours
+    plain_ms: float
+    ours: Ratio | str
+    hand: str  # what was set by hand; a dash where nothing was
+    by_hand: Ratio | None
+    over: Ratio | None  # Lagom over by hand
     cost: str  # of the search
+    source: str  # command, commit and page
+    note: str = ""
+    in_readme: bool = False
+
+
+# -- reading results
 
 
 def matrix(gpus: int) -> dict[str, Any]:
     """The raw results of that many H200."""
-    found: dict[str, Any] = json.loads((RESULTS / f"matrix_h200x{gpus}_202611.json").read_text())
-    return found
+    return _raw(_matrix_name(gpus))
+
+
+def _matrix_name(gpus: int) -> str:
+    return f"matrix_h200x{gpus}_202611"
+
+
+def _raw(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 def ratio(gpus: int, row: str, arm: str) -> Ratio:
@@ -63,59 +112,299 @@ def ratio(gpus: int, row: str, arm: str) -> Ratio:
     return Ratio(found["speedup"], found["low"], found["high"])
 
 
-def searched(gpus: int, row: str, strategy: str) -> tuple[Ratio, str]:
-    """What a search put in force (plain NCCL where it kept that), and what the search cost."""
-    found = result(matrix(gpus), row, strategy)
-    assert found is not None
-    search = found["search"]
-    cost = f"{search['lost']:.1f} of {search['iterations']} steps"
-    return KEPT if kept_stock(found) else ratio(gpus, row, strategy), cost
+def process_means(data: dict[str, Any], row: str) -> dict[str, list[float]]:
+    """By arm, the mean step of each whole process of a row ``cost-*``, without its first five steps, in ms."""
+    means: dict[str, list[float]] = {}
+    for name, process in data["rows"][row]["arms"].items():
+        found = mean_step(process["ms"])
+        assert found is not None
+        means.setdefault(name.partition(ROUND)[0], []).append(found)
+    return means
 
 
-def best_by_hand(gpus: int, row: str) -> tuple[str, Ratio]:
-    """The faster of the two settings that were known before any search."""
-    known = {arm: ratio(gpus, row, arm) for arm in BY_HAND if result(matrix(gpus), row, arm)}
-    arm = max(known, key=lambda name: known[name].value)
-    return f"chunk {arm.rpartition('chunk=')[2]}", known[arm]
+def pooled_cost(arm: str) -> Ratio:
+    """Mean step of all processes without Lagom over that of an arm's, on two H100: FSDP, 4,096 tokens."""
+    means = process_means(_raw("cost_h100x2_202611"), "cost-fsdp-4096")
+    return Ratio.of(start_results.compared(means[OFF] + means[OFF_AGAIN], means[arm]))
+
+
+def cost_text(name: str, compared: str = "speed") -> str:
+    """Mean step of whole processes without Lagom over that of the job tuned live, search included, with its interval or
+    with how few rounds there are. ``compared``: a field of the row's verdict."""
+    row = next(row for row in matrix_rows() if row.name == name)
+    data = next(found for found in map(matrix, (2, 4)) if name in found["rows"])
+    return str(verdict_of(row, data["rows"][name])[compared])
+
+
+def of_whole_processes(job: str, part: str) -> Ratio:
+    """What the default strategy gave a job of ``host_search.py`` on four H200: ratio of means of processes."""
+    by_round = host_search_page.rounds(_raw(HOST_SEARCH), job)
+    return Ratio.of(host_search_page.by_means(by_round, (PLAIN, AGAIN), SEARCH, part))
+
+
+# -- rows
 
 
 def rows() -> Iterator[MeasuredRow]:
-    """In the order of README.md."""
-    for gpus, row, strategy, job in (
-        (8, "host-guided-16384", "guided", "8 GPUs, [host memory][m8] ¹"),
-        (4, "host-fsdp-16384", "lagom", "4 GPUs, [host memory][m4]"),
-    ):
-        ours, cost = searched(gpus, row, strategy)
-        yield MeasuredRow(job, ours, *best_by_hand(gpus, row), cost)
-    ours, cost = searched(4, "nvlink-fsdp-4096", "lagom")
-    engines = ratio(2, "nvlink-zero-cta-4096", "env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2")
-    yield MeasuredRow("4 GPUs, [NVLink][m4] ²", ours, "[copy engines][m2]", engines, cost)
-    yield _tuned("2 GPUs, [NVLink][start], symmetric buffers ³", start_results.TWO_WINDOWS, "copy engines: the same")
-    by_hand = Ratio.of(start_results.by_hand(start_results.TWO_SOCKETS))
-    yield _tuned("2 GPUs, [sockets][start] ⁴", start_results.TWO_SOCKETS, "4 × 4 sockets", by_hand)
+    """In the order of docs/measured.md."""
+    for gpus, name in (
+        (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-4096"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"),
+        (4, "nvlink-tp-8192"), (4, "nvlink-ep-16384"), (2, "nvlink-ddp-8192"), (2, "foreign-titan-llama3"),
+    ):  # fmt: skip
+        yield _searched(NVLINK, gpus, name, in_readme=name == "nvlink-fsdp-4096")
+    windows = "FSDP, 4 layers, 4,096 tokens, symmetric buffers"
+    found = Ratio.of(start_results.confirmed(start_results.TWO_WINDOWS))
+    yield _started(NVLINK, windows, start_results.TWO_WINDOWS, found, "copy engines: what was found", None)
+    yield _copy_engines()
+    yield _searched(HOST, 8, "host-guided-16384", "guided", note=f"{OLDER}, 40 s to search", in_readme=True)
+    yield from _whole_processes()
+    yield from _first_slice()
+    yield _searched(HOST, 2, "host-fsdp-8192")
+    yield _searched(HOST, 2, "host-ddp-8192", "auto")
+    yield _searched(HOST, 2, "foreign-trainer")
+    yield _searched(HOST, 2, "foreign-titan-qwen3")
+    yield from _sockets()
+    yield from _costs()
 
 
-def _tuned(job: str, regime: str, hand: str, by_hand: Ratio | None = None) -> MeasuredRow:
+KINDS = {
+    "fsdp.py": "FSDP",
+    "ddp.py": "DDP",
+    "tp_domino.py": "TP, two half batches",
+    "ep_two_batch.py": "EP, OLMoE-1B-7B",
+}
+NAMED = {
+    "foreign-trainer": "`transformers.Trainer`, 3 layers, 8,192 tokens",
+    "foreign-titan-llama3": "torchtitan, Llama 3 8B, 4,096 tokens",
+    "foreign-titan-qwen3": "torchtitan, Qwen 3 0.6B, 8,192 tokens",
+}
+
+
+def job_of(script: str, options: list[str]) -> str:
+    """``FSDP, 3 layers, 16,384 tokens``: tokens of a GPU."""
+    told = dict(pairwise(options))
+    return f"{KINDS[script]}, {told['--layers']} layers, {int(told['--tokens']):,} tokens"
+
+
+def _searched(
+    regime: Regime, gpus: int, name: str, strategy: str = "lagom", note: str = OLDER, *, in_readme: bool = False
+) -> MeasuredRow:
+    """A row of the matrix: a search within a job, and what was set by hand in the same job."""
+    data = matrix(gpus)
+    entry, stock = data["rows"][name], result(data, name, "stock")
+    assert stock is not None
+    ours, cost = _searched_arm(gpus, name, strategy)
+    hand, arm = _by_hand(data, name)
+    direct = between(entry, strategy, arm) if arm else None
+    return MeasuredRow(
+        regime, NAMED.get(name) or job_of(entry["row"]["script"], entry["row"]["options"]), f"{gpus} H200",
+        f"`{strategy}`", stock["iteration"] / 1e6, ours, hand, ratio(gpus, name, arm) if arm else None,
+        Ratio.of(direct) if direct else None, cost, _matrix_source(gpus, name), "" if strategy == "auto" else note,
+        in_readme,
+    )  # fmt: skip
+
+
+def _searched_arm(gpus: int, name: str, strategy: str) -> tuple[Ratio | str, str]:
+    """How a search ended, and what it cost."""
+    data = matrix(gpus)
+    found = result(data, name, strategy)
+    assert found is not None
+    cost = f"{found['search']['lost']:.1f} of {found['search']['iterations']} steps"
+    if not kept_stock(found):
+        return ratio(gpus, name, strategy), cost
+    kept = "plain NCCL kept" if ending(found) == "stock is best" else ending(found)
+    proposed = f"{strategy}:proposed"
+    turned_down = f"; turned down {ratio(gpus, name, proposed).text}" if result(data, name, proposed) else ""
+    return kept + turned_down, cost
+
+
+def _by_hand(data: dict[str, Any], name: str) -> tuple[str, str]:
+    """The faster of the chunk sizes that were known before any search, else the best one number of channels."""
+    known = {arm: found["speedup"] for arm in BY_HAND if (found := result(data, name, arm))}
+    if known:
+        arm = max(known, key=lambda one: known[one])
+        return f"chunk {arm.rpartition('chunk=')[2].replace('K', ' KiB')}", arm
+    return ("best cap", "static") if result(data, name, "static") else (NONE, "")
+
+
+def _matrix_source(gpus: int, name: str) -> str:
+    return _bench_source(f"matrix --gpus {gpus} --rows {name}", matrix(gpus), name, _matrix_name(gpus))
+
+
+def _bench_source(command: str, data: dict[str, Any], name: str, page: str) -> str:
+    """Of a row of a file that ``benchmarks.matrix`` wrote."""
+    session = data["sessions"][data["rows"][name]["session"]]
+    release = nccl(data, next(row for row in matrix_rows() if row.name == name))
+    older = OLDER_Z if is_older(data, data["rows"][name]) else ""
+    return _source(f"benchmarks.{command} --budget {_budget(session)}", session["commit"], release, page) + older
+
+
+def _budget(session: dict[str, Any]) -> str:
+    """The seconds that a call was given."""
+    arguments: list[str] = session["arguments"]
+    return arguments[arguments.index("--budget") + 1]
+
+
+def _source(command: str, commit: str, release: str, page: str) -> str:
+    return f"`{command}`; NCCL {release.partition(',')[0]}; [{commit}](../benchmarks/results/{page}.md)"
+
+
+def _copy_engines() -> MeasuredRow:
+    name, arm = "nvlink-zero-cta-4096", "env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2"
+    stock = result(matrix(2), name, "own:stock")
+    assert stock is not None
+    job = "FSDP, 4 layers, 4,096 tokens; by hand: the job changed to symmetric buffers"
+    return MeasuredRow(NVLINK, job, "2 H200", NONE, stock["iteration"], "not run", "copy engines", ratio(2, name, arm),
+                       None, NONE, _matrix_source(2, name))  # fmt: skip
+
+
+def _whole_processes() -> Iterator[MeasuredRow]:
+    """The default strategy with 40 s to search, in whole processes."""
+    data = _raw(HOST_SEARCH)
+    session = data["sessions"][0]
+    for name, job in data["jobs"].items():
+        by_round = host_search_page.rounds(data, name)
+        hand = host_search_page.better_by_hand(by_round)
+        plain = [mean for arm in (PLAIN, AGAIN) for mean in host_search_page.means(by_round, arm)]
+        after, whole = of_whole_processes(name, AFTER), of_whole_processes(name, WHOLE)
+        command = f"benchmarks.host_search --gpus 4 --budget {_budget(session)}"
+        yield MeasuredRow(
+            HOST, job_of(job["script"], job["options"]), "4 H200", "`auto`", statistics.fmean(plain), after,
+            f"chunk {hand}", Ratio.of(host_search_page.by_means(by_round, (PLAIN, AGAIN), hand)),
+            Ratio.of(host_search_page.by_means(by_round, (hand,), SEARCH, AFTER)),
+            f"whole run with it: {whole.text}",
+            _source(command, session["commit"], session["nccl_230"], HOST_SEARCH),
+            "40 s to search; speed-up after it", name == "fsdp-16384",
+        )  # fmt: skip
+
+
+def _first_slice() -> Iterator[MeasuredRow]:
+    """The first runs: by hand and by a search, each in a job of its own."""
+    for part, tokens, note in ((2, 4096, ""), (3, 8192, f"{OLDER}; by hand in a job of its own")):
+        hand, tuned = (first_slice(part, kind) for kind in ("chunk", "tune"))
+        assert hand is not None
+        how, ours, cost = (NONE, "not run", NONE) if tuned is None else ("`lagom`", tuned.ratio, tuned.cost)
+        source = _source(f"first_slice --tokens {tokens}", hand.commit, "2.30.7", FIRST_SLICE)
+        yield MeasuredRow(
+            HOST, f"FSDP, 3 layers, {tokens:,} tokens", "4 H200", how, hand.plain_ms, ours, "chunk 512 KiB", hand.ratio,
+            None, cost, f"{source}; the script was removed", note,
+        )  # fmt: skip
+
+
+class FirstSlice(NamedTuple):
+    """A search of the first runs, or a comparison of configs that were named by hand."""
+
+    ratio: Ratio
+    plain_ms: float
+    cost: str
+    commit: str
+
+
+def first_slice(part: int, kind: str) -> FirstSlice | None:
+    """``kind``: tune or chunk (by hand); None where a part has none."""
+    data = _raw(FIRST_SLICE)["parts"][part]
+    if kind not in data:
+        return None
+    told = data[kind]["log"]["told"]
+    (end,) = (event for event in told if event["event"] == "outcome")
+    base = next(event for event in told if event["event"] == "move" and event["purpose"] == "baseline")
+    found = Ratio(end["speedup"], end["speedup_low"], end["speedup_high"])
+    cost = f"{end['regret_iterations']:.1f} of {end['iterations']} steps"
+    return FirstSlice(found, base["z"] / 1e6, cost, data["versions"]["commit"])
+
+
+def _started(
+    regime: Regime, job: str, name: str, ours: Ratio, hand: str, by_hand: Ratio | None, over: Ratio | None = None
+) -> MeasuredRow:
     """What ``lagom tune`` found."""
-    ours = Ratio.of(start_results.confirmed(regime))
-    return MeasuredRow(job, ours, hand, by_hand, f"{start_results.minutes(regime)} minutes")
+    plain = [run["value"] for run in start_results.runs(name) if start_results.group_of(run) == start_results.PLAIN]
+    hardware, data = start_results.measured_on(name)
+    command = re.sub(r"^/\S+/benchmarks/nodes_start\.py", "benchmarks/nodes_start.py", data["regimes"][name]["command"])
+    command = re.sub(r"--out \S+", "--out OUT", command)
+    limit = re.search(r"--budget \S+", command)
+    budget = f" (`{limit[0]}`)" if limit else ", two calls"
+    card = "2 H100" if hardware.startswith("h100") else "2 H200"
+    return MeasuredRow(
+        regime, job, card, "`lagom tune`", statistics.fmean(plain), ours, hand, by_hand,
+        over, f"{start_results.minutes(name)} minutes{budget}",
+        _source(command, data["commit"], data["versions"]["nccl"], f"start_settings_{hardware}_202611"),
+        in_readme=name in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS),
+    )  # fmt: skip
 
 
-def winner(ours: Ratio, by_hand: Ratio) -> str:
-    """Who is faster, by the interval of the ratio of both, which is made from theirs as of independent samples."""
-    ratio = math.log(ours.value / by_hand.value)
-    reach = math.hypot(*(math.log(one.high / one.low) / 2 for one in (ours, by_hand)))
-    if abs(ratio) > reach:
-        return "Lagom" if ratio > 0 else "by hand"
-    return "equal" if abs(ratio) + reach < EQUAL else "not resolved"
+def _sockets() -> Iterator[MeasuredRow]:
+    hand = "4 × 4 sockets"
+    for name, job in (
+        (start_results.TWO_SOCKETS, "FSDP, 2 layers, 4,096 tokens"),
+        (start_results.TWO_SOCKETS_LONG, "FSDP, 1 layer, 32,768 tokens"),
+    ):
+        ours, by_hand = Ratio.of(start_results.confirmed(name)), Ratio.of(start_results.by_hand(name))
+        yield _started(SOCKETS, job, name, ours, hand, by_hand, Ratio.of(start_results.over_by_hand(name)))
+    fsdp, ddp = start_results.TWO_LAUNCHERS
+    ours, by_hand, over = (
+        Ratio.of(start_results.next_starts(fsdp, base, arm))
+        for base, arm in (("plain", "found"), ("plain", "by hand"), ("by hand", "found"))
+    )
+    job = "FSDP, 2 layers, 4,096 tokens, a launcher on each node; the next starts"
+    plain = statistics.fmean(start_results.times_of_next_starts(fsdp)["plain"])
+    yield _started(SOCKETS, job, fsdp, ours, hand, by_hand, over)._replace(plain_ms=plain)
+    job = "DDP, 2 layers, 2,048 tokens, a launcher on each node; confirmed by the search"
+    yield _started(SOCKETS, job, ddp, Ratio.of(start_results.confirmed(ddp)), NONE, None)
+
+
+def _costs() -> Iterator[MeasuredRow]:
+    for gpus, raw, page, row, text in (
+        ("2 H200", matrix(2), _matrix_name(2), "cost-ddp-8192", cost_text("cost-ddp-8192")),
+        ("2 H100", _raw("cost_h100x2_202611"), "cost_h100x2_202611", "cost-fsdp-4096", pooled_cost(TUNED).text),
+    ):
+        means, entry = process_means(raw, row), raw["rows"][row]["row"]
+        plain, job = statistics.fmean(means[OFF] + means[OFF_AGAIN]), job_of(entry["script"], entry["options"])
+        yield MeasuredRow(
+            COST, job, gpus, "`auto`", plain, text.partition(", n")[0], NONE, None, None, "in the figure",
+            _bench_source(f"matrix --gpus 2 --rows {row}", raw, row, page), "steps 6 to 120, search included", True,
+        )  # fmt: skip
+
+
+# -- tables
+
+
+def winner(over: Ratio) -> str:
+    """Who is faster, by the interval of the ratio of Lagom over by hand."""
+    if over.low > 1 - EQUAL and over.high < 1 + EQUAL:
+        return "equal"
+    return "Lagom faster" if over.low > 1.0 else "by hand faster" if over.high < 1.0 else "not resolved"
+
+
+def _cells(row: MeasuredRow) -> list[str]:
+    """How, Lagom, by hand, Lagom over by hand, cost: what both tables have."""
+    how = f"{row.how} ({row.note})" if row.note else row.how
+    ours = row.ours if isinstance(row.ours, str) else row.ours.text
+    hand = row.hand if row.by_hand is None else f"{row.hand}: {row.by_hand.text}"
+    over = NONE if row.over is None else f"{row.over.text}: {winner(row.over)}"
+    if isinstance(row.ours, str):  # what is compared with the setting by hand is plain NCCL
+        over = over.replace("Lagom", "plain NCCL")
+    return [how, ours, hand, over, row.cost]
+
+
+HEAD = ("strategy", "Lagom", "by hand", "Lagom over by hand", "lost or time in the search")
+
+
+def _table(head: tuple[str, ...], lines: list[list[str]]) -> str:
+    return "\n".join(["| " + " | ".join(one) + " |" for one in (head, ["---"] * len(head), *lines)])
 
 
 def table() -> str:
     """For README.md."""
-    lines = ["| GPUs, path between them | Lagom | by hand | faster | lost in the search |", "|---|---|---|---|---|"]
-    for row in rows():
-        ours = "plain NCCL kept" if row.ours is KEPT else row.ours.text
-        hand = row.hand if row.by_hand is None else f"{row.hand}: {row.by_hand.text}"
-        faster = "the same" if row.by_hand is None else winner(row.ours, row.by_hand)
-        lines.append(f"| {row.job} | {ours} | {hand} | {faster} | {row.cost} |")
-    return "\n".join(lines)
+    lines = [[row.regime.short, f"{row.job}; {row.gpus}", *_cells(row)] for row in rows() if row.in_readme]
+    return _table(("regime", "job; GPUs", *HEAD), lines)
+
+
+def regimes() -> str:
+    """For docs/measured.md: a table for each regime."""
+    head, every = ("job", "GPUs", "plain NCCL, a step", *HEAD, "command, commit"), list(rows())
+    parts = []
+    for regime in REGIMES:
+        found = [row for row in every if row.regime == regime]
+        lines = [[row.job, row.gpus, f"{row.plain_ms:.1f} ms", *_cells(row), row.source] for row in found]
+        parts.append(f"### {regime.title}\n\n{_table(head, lines)}")
+    return "\n\n".join(parts)

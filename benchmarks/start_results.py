@@ -46,11 +46,14 @@ def raw(hardware: str = "h200x1") -> dict[str, Any]:
     return found
 
 
+def measured_on(regime: str) -> tuple[str, dict[str, Any]]:
+    """The hardware of a search, as its file is named, and the whole file."""
+    return next((name, raw(name)) for name in MEASURED_ON if regime in raw(name)["regimes"])
+
+
 def search(regime: str) -> dict[str, Any]:
     """Command, record and what else was kept of a search."""
-    found: dict[str, Any] = next(
-        regimes[regime] for regimes in (raw(name)["regimes"] for name in MEASURED_ON) if regime in regimes
-    )
+    found: dict[str, Any] = measured_on(regime)[1]["regimes"][regime]
     return found
 
 
@@ -107,6 +110,13 @@ def by_hand(regime: str) -> SpeedupEstimate:
     return speedup([run for run in runs(regime) if run["stage"] != "confirm"], BY_HAND)
 
 
+def over_by_hand(regime: str) -> SpeedupEstimate:
+    """What was found over the setting by hand, in the stages in which both ran."""
+    processes = [run for run in runs(regime) if run["stage"] != "confirm"]
+    values = {name: [run["value"] for run in processes if group_of(run) == name] for name in (BY_HAND, FOUND)}
+    return compared(values[BY_HAND], values[FOUND])
+
+
 def next_start() -> SpeedupEstimate:
     """The start after the search, which takes the config from the cache: medians of steps 4 to 12 of each process."""
     steps = raw()["next start, time-sliced"]["steps_ms"]
@@ -114,11 +124,16 @@ def next_start() -> SpeedupEstimate:
     return compared(values["plain"], values["cached"])
 
 
-def next_starts(regime: str, base: str, *, in_turns: bool = True) -> SpeedupEstimate:
-    """Of the starts after a search by two launchers, from the caches of both nodes, over an arm. ``in_turns``: of the
-    rounds that were interleaved alone."""
-    values = times_of(interleaved(search(regime)) if in_turns else search(regime))
-    return compared(values[base], values["found"])
+def next_starts(regime: str, base: str, arm: str = "found") -> SpeedupEstimate:
+    """Of the starts after a search by two launchers (``found``: from the caches of both nodes) over an arm, in the
+    rounds that were interleaved."""
+    values = times_of_next_starts(regime)
+    return compared(values[base], values[arm])
+
+
+def times_of_next_starts(regime: str) -> dict[str, list[float]]:
+    """By arm, the median steps of those starts, in milliseconds."""
+    return times_of(interleaved(search(regime)))
 
 
 def _median(values: list[float]) -> float:
@@ -126,9 +141,8 @@ def _median(values: list[float]) -> float:
 
 
 def minutes(regime: str) -> int:
-    """How long the compared processes of a search took."""
-    first, last = runs(regime)[0], runs(regime)[-1]
-    return round((last["began"] + last["seconds"] - first["began"]) / 60)
+    """How long the compared processes of a search took, without the time between two calls of a search in parts."""
+    return round(sum(run["seconds"] for run in runs(regime)) / 60)
 
 
 def cost(regime: str) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import matrix_page, readme_rows, safety_page, start_results
+from benchmarks import readme_rows, safety_page, start_results
 from lagom import settings
 from lagom.cli import reference
 from lagom.doctor.nccl_versions import support_table
@@ -25,7 +25,7 @@ BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
     "cli": (DOCS / "cli.md", reference.reference),
     "safety": (DOCS / "safety.md", safety_page.table),
     "measured": (ROOT / "README.md", readme_rows.table),
-    "matrix": (DOCS / "measured.md", matrix_page.measured_table),
+    "regimes": (DOCS / "measured.md", readme_rows.regimes),
 }
 
 

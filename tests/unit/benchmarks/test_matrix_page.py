@@ -16,7 +16,6 @@ from benchmarks.matrix.page_values import page, twins
 from benchmarks.matrix.plots import draw
 from benchmarks.matrix.results_file import written
 from benchmarks.matrix.rows import Row, rows
-from benchmarks.matrix.summary import table
 from lagom.experiment.estimate import SpeedupEstimate
 
 ROWS = rows()
@@ -169,16 +168,6 @@ def test_parts_become_one_and_what_is_complete_stays(tmp_path: Path) -> None:
     assert whole["rows"]["nvlink-fsdp-2048"]["session"] == 1
     assert len(whole["sessions"]) == 2
     assert whole["superseded"] == first["superseded"], "no raw sample is lost"
-
-
-def test_the_readme_tells_rows_that_ask_what_a_setting_does() -> None:
-    data = fake_results()
-    data["rows"]["nvlink-headroom-8192"] = entry(
-        "nvlink-headroom-8192", result("stock", 1.001), result("static=24", 1.0), setup={"nccl": "2.28.9"}
-    )
-    (line,) = [line for line in table([data]).splitlines() if "`nvlink-headroom-8192`" in line]
-    assert "`static=24` 1.000 [0.990, 1.010], n = 24; stock against stock 1.001 [0.991, 1.011], n = 24." in line
-    assert "is there a gain with more channels" in line
 
 
 def test_samples_lie_on_one_line_and_lose_nothing() -> None:
