@@ -72,13 +72,15 @@ def _check_ranks(command: Sequence[str], say: Callable[[str], None], nnodes: int
         if started.ranks is Ranks.AWAY:
             raise UsageError(f"{started.why}: it is started once, for all nodes; leave --nnodes out.")
         check_node_count(command, nnodes, os.environ)
-        return
-    if started.ranks is Ranks.SOME:
+    elif started.ranks is Ranks.SOME:
         raise UsageError(f"{started.why}, and each node would choose settings of its own; {instead}.")
-    if started.ranks is Ranks.UNCLEAR:
+    elif started.ranks is Ranks.UNCLEAR:
         say(f"warning: {started.why}; if other nodes run ranks of this job, {instead}.")
-    if not started.passes:
-        say(f"warning: {started.why}; name every variable that is tried, or the ranks run without it.")
+    if started.lost:
+        say(
+            f"warning: {started.lost}; start lagom behind it, or have it pass every variable that is tried: the ranks "
+            "run without the others."
+        )
 
 
 def show_tuned(plan: TunePlan, record: TuneRecord, result: TuneResult, *, as_json: bool) -> None:

@@ -170,6 +170,8 @@ def _look_up(cache: ConfigCache, nothing: CacheUse, told: Meeting) -> CacheUse:
 
 def _may_use(entry: Entry, meeting: Meeting | None, started: Started, environ: Mapping[str, str]) -> bool:
     """Whether the config is put in force; where there is a ``meeting``, if all nodes agree."""
+    if started.lost:
+        return False
     if meeting is None:
         return started.ranks is Ranks.EVERY and entry.nodes == 1
     return entry.nodes == meeting.nodes and started.ranks is not Ranks.AWAY and is_one_of_its_node(environ)
@@ -178,7 +180,7 @@ def _may_use(entry: Entry, meeting: Meeting | None, started: Started, environ: M
 def _why_not(entry: Entry, meeting: Meeting | None, started: Started) -> str:
     if entry.nodes != (meeting.nodes if meeting is not None else 1):
         return f"it was found on {format_count(entry.nodes, 'node')}"
-    return started.why
+    return started.lost or started.why
 
 
 def keep_config(

@@ -7,14 +7,14 @@ are written with ``-`` between words; ``_`` there means the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
 class Starts(Enum):
     """Where a launcher starts what it is given."""
 
-    HERE = "here"  # a wrapper: one process, on this node
+    HERE = "here"  # a wrapper: one process, on this node or where it is told
     NODE = "node"  # ranks of this node; each other node has a launcher of its own
     HOSTS = "hosts"  # ranks of all nodes, on the hosts that it is told; without hosts on this node
     AWAY = "away"  # where a batch system, a cluster or its own word says
@@ -89,6 +89,12 @@ _DOCKER_VALUES = (
     "--workdir", "--context", "-H",
 )  # fmt: skip
 
+_DOCKER = Launcher(
+    names=("docker", "nerdctl"), passes=False, operands=1, verbs=("run", "exec", "container"),
+    variables=("-e", "--env", "--env-file"), values=_DOCKER_VALUES, differing=("--name", "--cidfile"),
+    flags=("--rm", "-i", "-t", "-it", "-ti", "-d", "--privileged", "--init"),
+)  # fmt: skip
+
 LAUNCHERS = (
     # -- of ranks
     Launcher(
@@ -161,17 +167,14 @@ LAUNCHERS = (
                "sky", "dstack", "qsub", "bsub", "condor_submit", "systemd-run", "su", "runuser"),
         starts=Starts.AWAY, values=("-w", "-h", "-H", "-g", "-np", "-S"),
     ),
-    Launcher(names=("ssh",), starts=Starts.AWAY, operands=1, values=("-p", "-i", "-l", "-o", "-F", "-J")),
-    Launcher(
-        names=("kubectl", "oc"), starts=Starts.AWAY, verbs=("exec", "run"), operands=1,
-        values=("-n", "--namespace", "-c", "--container", "--context", "--kubeconfig", "--image"), variables=("--env",),
-    ),
     # -- wrappers that do not pass the environment by themselves
+    Launcher(names=("ssh",), passes=False, operands=1, values=("-p", "-i", "-l", "-o", "-F", "-J")),
     Launcher(
-        names=("docker", "podman", "nerdctl"), passes=False, operands=1, verbs=("run", "exec", "container"),
-        variables=("-e", "--env", "--env-file"), values=_DOCKER_VALUES, differing=("--name", "--cidfile"),
-        flags=("--rm", "-i", "-t", "-it", "-ti", "-d", "--privileged", "--init"),
+        names=("kubectl", "oc"), passes=False, verbs=("exec", "run"), operands=1,
+        values=("-n", "--namespace", "-c", "--container", "--context", "--kubeconfig", "--image", "--env"),
     ),
+    _DOCKER,
+    replace(_DOCKER, names=("podman",), passing=("--env-host",)),
     Launcher(
         names=("sudo",), passes=False, passing=("-E", "--preserve-env"), assigns=True, flags=("-n", "-H"),
         values=("-u", "--user", "-g", "--group", "-C", "-D", "--chdir", "-p", "-T"),

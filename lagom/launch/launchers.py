@@ -42,19 +42,19 @@ class Ranks(IntEnum):
 
     EVERY = 0  # all of the job, with the environment of this process
     UNCLEAR = 1
-    AWAY = 2  # by a launcher that may start them elsewhere, or without this environment
+    AWAY = 2  # by a launcher that may start those of all nodes elsewhere
     SOME = 3  # those of one node of several
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """What a command starts. ``nodes``: as far as it says, 0 = that cannot be read; ``why``: a clause, where it is not
-    every rank; ``passes``: whether the environment of this process reaches the ranks, as far as the command says."""
+    every rank; ``lost``: a clause, where the environment of this process does not reach the ranks by itself."""
 
     ranks: Ranks = Ranks.EVERY
     nodes: int = 1
     why: str = ""
-    passes: bool = True
+    lost: str = ""
 
 
 def read_command(command: Sequence[str], environ: Mapping[str, str]) -> Started:
@@ -70,7 +70,8 @@ def read_command(command: Sequence[str], environ: Mapping[str, str]) -> Started:
 
 def starts_every_rank(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether this launcher is sure to start all ranks of the job, with this environment."""
-    return read_command(command, environ).ranks is Ranks.EVERY
+    started = read_command(command, environ)
+    return started.ranks is Ranks.EVERY and not started.lost
 
 
 def spans_nodes(command: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -104,7 +105,8 @@ def _only_one_node(command: Sequence[str], environ: Mapping[str, str]) -> str:
     reader = _Reader()
     reader.read(list(command))
     variables = {**environ, **reader.variables}
-    if _worst([_judge(chain, variables) for chain in reader.chains]).ranks is not Ranks.EVERY:
+    started = _worst([_judge(chain, variables) for chain in reader.chains])
+    if started.ranks is not Ranks.EVERY or started.lost:  # what is set in a container may say another number
         return ""
     return next((said for chain in reader.chains if (said := _one_node_of(chain, variables))), "")
 
@@ -355,21 +357,22 @@ def _judge(chain: Sequence[_Part], variables: Mapping[str, str]) -> Started:
 
 
 def _worst(found: Sequence[Started]) -> Started:
-    """Where the fewest ranks are surely started, and the first number of nodes that is not one."""
+    """Where the fewest ranks are surely started, the first number of nodes that is not one, and what loses the
+    environment, whichever of them that is."""
     worst = max(found, key=lambda one: one.ranks, default=Started())
     nodes = worst.nodes if worst.nodes != 1 else next((one.nodes for one in found if one.nodes != 1), 1)
-    return replace(worst, nodes=nodes)
+    return replace(worst, nodes=nodes, lost=next((one.lost for one in found if one.lost), ""))
 
 
 def _judge_environment(part: _Part) -> Started:
     launcher, names = part.launcher, {name for name, _ in part.options}
     if hit := names & set(launcher.clearing):
-        return Started(Ranks.AWAY, why=f"{part.name} {min(hit)} does not pass this environment", passes=False)
+        return Started(lost=f"{part.name} {min(hit)} does not pass this environment")
     if launcher.passes or names & set(launcher.passing):
         return Started()
-    only = "only with " if launcher.passing else "but what is named by "
-    options = " or ".join(launcher.passing or launcher.variables)
-    return Started(Ranks.AWAY, why=f"{part.name} does not pass this environment, {only}{options}", passes=False)
+    options = " or ".join((*launcher.passing, *launcher.variables))
+    only = f", only what is asked for by {options}" if options else ""
+    return Started(lost=f"{part.name} does not pass this environment{only}")
 
 
 def _judge_nodes(part: _Part, variables: Mapping[str, str], *, is_everywhere: bool) -> Started:

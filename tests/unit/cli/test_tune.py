@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from lagom.cli import tune
 from lagom.cli.main import app
+from lagom.cli.measured_job import check_job
 from lagom.cli.tune_nodes import facts_of_search
 from lagom.errors import UsageError
 from lagom.experiment import process
@@ -78,6 +80,50 @@ def test_where_it_is_not_clear_whether_there_are_more_nodes_it_is_said(
     done = invoke_in(tmp_path, monkeypatch, ["tune", "--", str(torchrun), f"--nnodes={nodes}", "t.py"], {})
     assert done.exception is None, done.output
     assert ("does not say whether there is one node" in " ".join(done.output.split())) is warned
+
+
+DOCKER = "docker does not pass this environment, only what is asked for by -e or --env or --env-file"
+SUDO = "sudo does not pass this environment, only what is asked for by -E or --preserve-env"
+
+
+@pytest.mark.parametrize("nnodes", [1, 2])
+@pytest.mark.parametrize(
+    ("command", "lost"),
+    [
+        ("docker run img {torchrun}", DOCKER),
+        ("docker run --gpus all -e NCCL_TUNER_PLUGIN -e NCCL_SOCKET_NTHREADS img {torchrun}", DOCKER),
+        ("docker run --env-file variables img {torchrun}", DOCKER),
+        ("docker run img bash -c '{torchrun}'", DOCKER),
+        ("docker exec ctr {torchrun}", DOCKER),
+        ("docker run -e NCCL_SOCKET_NTHREADS img ./job.sh", DOCKER),
+        ("podman run img {torchrun}", DOCKER.replace("docker", "podman").replace("by -e", "by --env-host or -e")),
+        ("podman run --env-host img {torchrun}", ""),
+        ("kubectl exec pod -- {torchrun}", "kubectl does not pass this environment"),
+        ("ssh host {torchrun}", "ssh does not pass this environment"),
+        ("sudo {torchrun}", SUDO),
+        ("sudo --preserve-env=NCCL_TUNER_PLUGIN {torchrun}", SUDO),
+        ("sudo -E {torchrun}", ""),
+        ("env -i {torchrun}", "env -i does not pass this environment"),
+        ("singularity exec --nv img {torchrun}", ""),
+    ],
+)
+def test_a_command_that_loses_the_environment_is_told_so_on_one_node_and_on_several(
+    command: str, lost: str, nnodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    said: list[str] = []
+    check_job(shlex.split(command.format(torchrun=f"torchrun --nnodes {nnodes} t.py")), "", said.append, nnodes)
+    what_to_do = "start lagom behind it, or have it pass every variable that is tried: the ranks run without the others"
+    assert said == ([f"warning: {lost}; {what_to_do}."] if lost else [])
+
+
+@pytest.mark.parametrize("command", ["srun -N2 python t.py", "mpirun -H a,b python t.py", "sudo mpirun -H a,b ./train"])
+def test_a_command_that_starts_all_nodes_is_refused_on_each(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    with pytest.raises(
+        UsageError, match=r"may start ranks .*: it is started once, for all nodes; leave --nnodes out\.$"
+    ):
+        check_job(shlex.split(command), "", lambda text: None, 2)
 
 
 def script(path: Path, text: str) -> Path:

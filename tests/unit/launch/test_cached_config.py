@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -115,6 +116,18 @@ def test_where_not_every_rank_is_started_here_the_config_is_only_named(
     assert remark.startswith("tuned before: lagom run --config cache/configs/")
     assert "-- CMD; nothing is set: " in remark
     assert remark.endswith(", and every rank must have the same settings")
+
+
+@pytest.mark.parametrize("nnodes", [1, 2])
+def test_where_the_environment_does_not_reach_the_ranks_the_config_is_only_named(
+    nnodes: int, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Also where other nodes would agree to set it."""
+    words = shlex.split(f"docker run img torchrun --nnodes {nnodes} train.py")
+    keep_config(words, tmp_path / "config.lagom", environ, "lagom tune", nodes=nnodes, exchange=str(tmp_path))
+    use = find(environ, *words)
+    assert use.config is None
+    assert "-- CMD; nothing is set: docker does not pass this environment, only " in use.remarks[0]
 
 
 OTHER_RANKS = ConfigRefusal("ranks", "2", "4")

@@ -119,8 +119,6 @@ READ: list[tuple[Ranks, int, str, dict[str, str]]] = [
     (EVERY, 1, "python t.py --note 'torchrun --nnodes 2'", {}),
     (EVERY, 1, "python -c 'import x; x.y(nnodes = 2)'", {}),
     # wrappers
-    (AWAY, 1, "env -i torchrun t.py", {}),
-    (AWAY, 1, "env -iu A torchrun t.py", {}),
     (SOME, 2, "env A=1 torchrun --nnodes 2 t.py", {}),
     (SOME, 2, "timeout 5 torchrun --nnodes 2 t.py", {}),
     (EVERY, 1, "timeout -k 9 5 torchrun t.py", {}),
@@ -129,9 +127,9 @@ READ: list[tuple[Ranks, int, str, dict[str, str]]] = [
     (SOME, 2, "uv run torchrun --nnodes 2 t.py", {}),
     (SOME, 2, "conda run -n e --no-capture-output torchrun --nnodes 2 t.py", {}),
     (SOME, 2, "docker run --gpus all -e A=1 img torchrun --nnodes 2 t.py", {}),
-    (AWAY, 1, "singularity exec --cleanenv img torchrun t.py", {}),
     (EVERY, 1, "sudo -nE torchrun t.py", {}),
-    (AWAY, 1, "sudo --preserve-env=PATH torchrun t.py", {}),
+    (SOME, 2, "kubectl exec pod -- torchrun --nnodes 2 t.py", {}),
+    (AWAY, 2, "ssh head srun -N2 python t.py", {}),
     (SOME, 2, "./with_modules.sh torchrun --nnodes 2 t.py", {}),
     (AWAY, 1, "bash with_modules.sh srun python t.py", {}),
     # launchers of ranks
@@ -174,6 +172,23 @@ def test_commands_that_are_harder_to_read(ranks: Ranks, nodes: int, command: str
     started = read_command(shlex.split(command), environ)
     assert (started.ranks, started.nodes) == (ranks, nodes)
     assert bool(started.why) is (ranks is not EVERY)
+
+
+@pytest.mark.parametrize(
+    ("command", "lost"),
+    [
+        ("env -i torchrun t.py", True),
+        ("env -iu A torchrun t.py", True),
+        ("singularity exec --cleanenv img torchrun t.py", True),
+        ("sudo --preserve-env=PATH torchrun t.py", True),
+        ("sudo -nE torchrun t.py", False),
+        ("podman run --env-host img torchrun --nnodes 2 t.py", False),
+        ("docker run -e A img torchrun --nnodes 2 t.py", True),
+        ("bash -c 'cd x; sudo torchrun --nnodes 2 t.py'", True),
+    ],
+)
+def test_whether_the_environment_is_lost_whichever_ranks_are_started(command: str, lost: bool) -> None:
+    assert bool(read_command(shlex.split(command), {}).lost) is lost
 
 
 def test_a_job_of_one_node_in_a_rank_spans_none() -> None:
