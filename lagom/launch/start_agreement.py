@@ -34,7 +34,8 @@ from lagom.nodes.vote import VOTE_LIFE, VOTE_SECONDS, Vote, vote
 from lagom.settings import read
 from lagom.wire.library import plugin_path
 
-#: Of the exchange: where starts meet. `lagom tune` has its own.
+#: Of the exchange: where starts meet. `lagom tune` has its own. In a folder all of them stay: if some were removed, a
+#: launcher that looks for the newest could come to another one than those that have looked before.
 SPACE = "starts"
 #: A remembered HOST:PORT of an old allocation never answers, and is asked at every start: so many seconds. A place that
 #: the user names for this start, or whose host the job's command or launcher names, is waited for as long as the nodes

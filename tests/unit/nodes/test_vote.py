@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lagom.launch.start_agreement import SPACE
 from lagom.nodes import enrolment
 from lagom.nodes.exchange import Begin, ExchangeError, NodeFacts, Place
 from lagom.nodes.folder_exchange import FolderExchange
@@ -52,6 +54,18 @@ def test_all_that_voted_the_same_set_them_at_every_start(tmp_path: Path) -> None
         found = votes(tmp_path / "x", SAVED, SAVED, SAVED)
         assert {(one.agreed, one.may_start, one.reason) for one in found} == {(True, True, "agreed")}
         assert {tuple(sorted(one.nodes)) for one in found} == {("n0", "n1", "n2")}
+
+
+def test_a_start_leaves_as_many_files_as_the_guide_says_and_all_may_be_removed(tmp_path: Path) -> None:
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "guides" / "launchers.md").read_text()
+    (counts,) = re.findall(r"Each start leaves (\d) files in the folder and (\d) more for each node", guide)
+    assert f"rm -r /shared/tune/nodes/{SPACE}" in guide
+    for nodes in (2, 3):
+        found = votes(tmp_path / SPACE, *[SAVED] * nodes)
+        assert all(one.agreed for one in found)
+        files = [one for one in (tmp_path / SPACE).rglob("[!.]*") if one.is_file() and one.parent.name != "beat"]
+        assert len(files) + nodes == int(counts[0]) + nodes * int(counts[1]), files  # not each one had to beat
+        (tmp_path / SPACE).rename(tmp_path / f"removed-{nodes}")
 
 
 def test_where_one_has_another_config_nobody_sets_it(tmp_path: Path) -> None:
