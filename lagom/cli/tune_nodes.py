@@ -37,7 +37,8 @@ def session_of(request: Request, say: Say) -> Iterator[Session]:
     exchange = open_exchange(request.exchange, SPACE, WAIT_SECONDS)
     say(f"waiting for {request.nnodes} nodes at {exchange.name}.")
     try:
-        with enrol(exchange, request.nnodes, node_name(os.environ), facts_of_search(request)) as session:
+        facts = facts_of_search(request)
+        with enrol(exchange, request.nnodes, node_name(os.environ), facts, say=say) as session:
             names = session.nodes
             say(f"{len(names)} nodes ({', '.join(names)}), coordinator {names[0]}; this one is {session.node}.")
             yield session

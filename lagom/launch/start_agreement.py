@@ -134,7 +134,7 @@ def agree(
         exchange = open_exchange(meeting.exchange, f"{SPACE}/{_digest(use.command, environ)}", patience)
     except ExchangeError as error:
         return Agreed(False, (), _not_set(_clause(str(error)) + _elsewhere(meeting)))
-    found = vote(exchange, meeting.nodes, node_name(environ), facts, wait, life)
+    found = vote(exchange, meeting.nodes, node_name(environ), facts, wait, life, say)
     if not found.may_start:
         raise UsageError(
             f"the command is not started, because other nodes may count on this one: {_clause(found.text)}; "

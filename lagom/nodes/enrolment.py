@@ -50,6 +50,7 @@ STALE_BEATS = 6.0
 #: One that has enrolled and does not beat for so long is dead, unless its life is a shorter one; to ask may take half.
 DEAD_SECONDS = 2 * DEADLINE
 MOST_SESSIONS = 100_000
+Say = Callable[[str], None]
 #: The host of a store waits so long until all have read how the session ended.
 LEAVE_SECONDS = 10.0
 
@@ -117,23 +118,28 @@ def _leave(exchange: Exchange, space: str, seat: int, token: str, count: int, pa
 
 
 def enrol(
-    exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float = WAIT_SECONDS, life: Life | None = None
-) -> Session:
+    exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float = WAIT_SECONDS, life: Life | None = None,
+    say: Say = lambda text: None,
+) -> Session:  # fmt: skip
     """Wait until the launchers of ``count`` nodes are there and have the same facts, ``wait`` seconds at most.
 
     ``node``: this one's name (:func:`lagom.nodes.node_facts.node_name`); of several that have one name the later ones
-    get a number. Raises :class:`NotEnrolled`, on all of them, where not all agree; :class:`ExchangeError` where the
-    exchange does not answer: then nobody knows, and nothing may be started.
+    get a number. ``say`` gets a sentence about nodes that have enrolled and no longer answer. Raises
+    :class:`NotEnrolled`, on all of them, where not all agree; :class:`ExchangeError` where the exchange does not
+    answer: then nobody knows, and nothing may be started.
     """
-    return Enrolment(exchange, count, node, facts, wait, life or Life()).run()
+    return Enrolment(exchange, count, node, facts, wait, life or Life(), say).run()
 
 
 class Enrolment:
     """One launcher on its way into a session. ``has_voted``: whether others may have counted it, so that all may have
     agreed without its knowing."""
 
-    def __init__(self, exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float, life: Life) -> None:
-        self.exchange, self.count, self.life, self.wait = exchange, count, life, wait
+    def __init__(
+        self, exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float, life: Life, say: Say
+    ) -> None:
+        self.exchange, self.count, self.life, self.wait, self._say = exchange, count, life, wait, say
+        self._dead, self._told = min(DEAD_SECONDS, life.silent), set[str]()
         self.place = Place(token=os.urandom(16).hex(), node=node, facts=facts, machine=machine_id(), count=count)
         self.until = time.monotonic() + max(wait - exchange.waited, 0.0)
         self._host_until = min(self.until, time.monotonic() + exchange.patience)
@@ -246,10 +252,20 @@ class Enrolment:
 
     def _check_of(self, seats: Iterable[int]) -> LifeCheck:
         """Of launchers that have enrolled beside this one."""
-        return LifeCheck(seats, self.life.beat, min(DEAD_SECONDS, self.life.silent))
+        return LifeCheck(seats, self.life.beat, self._dead)
 
     def _look(self, check: LifeCheck, space: str) -> None:
         check.look(lambda seat: self._get(f"{space}/beat/{seat}", Beat))
+
+    def _tell_silent(self, check: LifeCheck, places: Sequence[Place]) -> None:
+        """Each one once: somebody has to start its command again, and need not wait until the time is up."""
+        silent = {seat for seat in check.unseen if check.is_any_silent and seat < len(places)}
+        if tokens := {places[seat].token for seat in silent} - self._told:
+            self._told |= tokens
+            names = list_names([name for seat, name in enumerate(names_of(places)) if seat in silent])
+            self._say(
+                f"enrolled, but silent for {self._dead:.0f} s: {names}; if the command has ended, start it again."
+            )
 
     def _take_seat(self, space: str) -> int | None:
         seat = 0
@@ -278,17 +294,16 @@ class Enrolment:
         time.sleep(LOOK_SECONDS)
 
     def _begin(self, space: str, seat: int, heartbeat: Heartbeat) -> Begin:
-        """How the enrolment ends. Once all are there, seat 0 looks whether every other one lives, and they look at
-        seat 0."""
-        key, check = f"{space}/begin", self._check_of(range(1, self.count) if seat == 0 else (0,))
+        """How the enrolment ends. Seat 0 looks whether every other one lives, and they look at seat 0, again and
+        again; once all are there, what is seen from then on counts."""
+        key, seen, check = f"{space}/begin", 0, self._check_of(())
         while (begin := self._get(key, Begin)) is None:
-            places, why = self._places(space), ""
-            if len(places) == self.count:  # not before: the last one, too, is to hear how it ended
-                self._look(check, space)
-                why = self._outcome(places, check, seat)
-            if not why and time.monotonic() > self.until:
-                why = "late"
-            if why:
+            places = self._places(space)
+            if seen < self.count and (len(places) == self.count or not check.unseen or check.is_any_silent):
+                seen, check = len(places), self._check_of(range(1, len(places)) if seat == 0 else (0,))
+            self._look(check, space)
+            self._tell_silent(check, places)
+            if why := self._outcome(places, check, seat):
                 return self._put_begin(space, agreed=why == "agreed", why=why)
             if heartbeat.is_alarmed() and heartbeat.lost:
                 raise ExchangeError(heartbeat.lost)
@@ -296,12 +311,13 @@ class Enrolment:
         return begin
 
     def _outcome(self, places: Sequence[Place], check: LifeCheck, seat: int) -> str:
-        """Of an enrolment that is complete; empty = not known yet, or for seat 0 to say."""
-        if check.is_any_silent:
-            return "closed"
-        if seat != 0 or check.unseen:
-            return ""
-        return reason_against(places) or "agreed"
+        """Of an enrolment; empty = not known yet, or for seat 0 to say."""
+        if len(places) == self.count:  # not before: the last one, too, is to hear how it ended
+            if check.is_any_silent:
+                return "closed"
+            if seat == 0 and not check.unseen:
+                return reason_against(places) or "agreed"
+        return "late" if time.monotonic() > self.until else ""
 
     def _get(self, key: str, kind: type[Record]) -> Record | None:
         return self._patiently(lambda: self.exchange.get(key, kind))

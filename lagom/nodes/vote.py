@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from lagom.nodes.enrolment import Enrolment, NotEnrolled
+from lagom.nodes.enrolment import Enrolment, NotEnrolled, Say
 from lagom.nodes.exchange import Exchange, ExchangeError, NodeFacts, SessionEnd
 from lagom.nodes.heartbeat import Life
 
@@ -33,11 +33,12 @@ class Vote:
 
 
 def vote(
-    exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float = VOTE_SECONDS, life: Life = VOTE_LIFE
-) -> Vote:
+    exchange: Exchange, count: int, node: str, facts: NodeFacts, wait: float = VOTE_SECONDS, life: Life = VOTE_LIFE,
+    say: Say = lambda text: None,
+) -> Vote:  # fmt: skip
     """Vote for what ``facts`` describes (config, and the variables that it sets), and wait for ``count`` nodes. The
-    exchange is closed when this returns."""
-    enrolment = Enrolment(exchange, count, node, facts, wait, life)
+    exchange is closed when this returns. ``say``: as of :func:`lagom.nodes.enrolment.enrol`."""
+    enrolment = Enrolment(exchange, count, node, facts, wait, life, say)
     try:
         with enrolment.run() as session:
             with suppress(ExchangeError):  # all have agreed, whether or not they hear this

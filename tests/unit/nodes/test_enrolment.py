@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Mapping
@@ -149,6 +150,33 @@ def test_a_launcher_that_was_killed_while_it_waited_is_not_counted(tmp_path: Pat
     assert len({session.space for session in sessions}) == 1
     for session in sessions:
         session.__exit__()
+
+
+@pytest.mark.parametrize(("dead", "count"), [("other", 2), ("other", 3), ("coordinator", 3)])
+def test_a_node_that_died_while_it_waited_is_named_once_and_soon(
+    dead: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when the time of the others is up. Of two nodes the live one waits for another in the next session."""
+    monkeypatch.setattr(enrolment, "DEAD_SECONDS", 0.02)
+    seat, said = int(dead == "other"), list[str]()
+    looks = itertools.count()
+
+    class Ended(Exception):
+        pass
+
+    class Dies(MemoryExchange):
+        def _get(self, key: str) -> bytes | None:
+            if key.endswith(("/begin", "2/seat/1")) and next(looks) > 20:
+                raise Ended
+            if key != f"1/beat/{seat}":
+                return super()._get(key)
+            return b'{"count":%d}' % (0 if f"1/seat/{1 - seat}" in self.kept else next(looks))  # it lives until we come
+
+    place = Place(token="0" * 32, node="dead", facts=FACTS, count=count)
+    exchange = Dies({f"1/seat/{seat}": place.model_dump_json().encode()})
+    with pytest.raises(Ended):
+        enrol(exchange, count, "a", FACTS, 600.0, QUICK, said.append)
+    assert said == ["enrolled, but silent for 0 s: dead; if the command has ended, start it again."]
 
 
 def test_an_exchange_that_does_not_answer_is_no_agreement() -> None:
