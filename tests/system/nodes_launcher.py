@@ -13,14 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from lagom.nodes import heartbeat
+from lagom.nodes import enrolment, heartbeat
 from lagom.nodes.enrolment import NotEnrolled, enrol
 from lagom.nodes.exchange import Done
 from lagom.nodes.folder_exchange import FolderExchange
-from lagom.nodes.heartbeat import Life, Silence
+from lagom.nodes.heartbeat import Life, LifeCheck, Silence
 from lagom.nodes.node_facts import facts_of
 from lagom.nodes.rounds import EXIT_CODE, NodesEnded, RoundResult, Rounds
 
@@ -40,6 +40,15 @@ class SilenceOfTheStruck(Silence):
 
     def is_too_long(self, value: object) -> bool:
         return super().is_too_long(value) and self.marked.exists()
+
+
+class EnrolmentCheck(LifeCheck):
+    """Whoever was struck while it enrolled is silent also after the mark is gone; a live one that is taken for dead
+    enrols once more."""
+
+    def __init__(self, seats: Iterable[int], beat: float, limit: float) -> None:
+        super().__init__(seats, beat, limit)
+        self._silence = Silence(limit)
 
 
 class StruckExchange(FolderExchange):
@@ -88,6 +97,7 @@ def main(folder: Path, node: str, *, coordinates: bool, stage: str, number: int)
     seat = 0 if coordinates else 1
     SilenceOfTheStruck.marked = folder / "struck"
     heartbeat.Silence = SilenceOfTheStruck  # type: ignore[misc]
+    enrolment.LifeCheck = EnrolmentCheck  # type: ignore[misc]
     exchange = StruckExchange(folder / "exchange", seat, stage, number)
     if not coordinates:
         exchange.may_coordinate = False
