@@ -143,9 +143,13 @@ def test_a_killed_controller_is_told_and_leaves_nothing(place: Path) -> None:
 
 
 def test_a_controller_that_cannot_start_costs_the_job_nothing(place: Path) -> None:
-    code, out, err = finish(start(place, "--", "sh", "-c", "sleep 15; echo done", LAGOM_SHM_DIR=str(place / "nowhere")))
+    wait = ["--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; echo done"]
+    process = start(place, *wait, LAGOM_SHM_DIR=str(place / "nowhere"))
+    said = "the controller ended with 2"
+    wait_until(lambda: said in os.pread(process.stderr.fileno(), 1 << 20, 0).decode(), said)
+    (place / "go").touch()
+    code, out, _ = finish(process)
     assert (code, out) == (0, "done\n")
-    assert "the controller ended with 2" in err
 
 
 def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
