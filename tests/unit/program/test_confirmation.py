@@ -47,7 +47,7 @@ def believed_at(rows: NDArray[np.void], every: int = LOOK) -> tuple[int, int] | 
     return None
 
 
-@pytest.mark.parametrize("calls", [HISTORY_CALLS // ASKED + 1, 1000, 2000, MAX_POSITIONS])
+@pytest.mark.parametrize("calls", [HISTORY_CALLS // ASKED + 1, *amount([], [1000, 2000]), MAX_POSITIONS])
 def test_an_iteration_may_fill_a_third_of_the_memory(calls: int) -> None:
     """It is believed when it was seen 20 times, as any other, though three to nineteen of them are remembered."""
     assert ASKED * calls > HISTORY_CALLS
