@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of torch on gloo, one after the other, whose ranks are forked from one process that has imported torch: 0.3 s of
-processor time a rank, not 3. `python -m tests.torch_jobs jobs.json`; the file holds a list of :class:`Job`.
-`python -m tests.torch_jobs SCRIPT OPTIONS` is one rank of a launcher.
+processor time a rank, not 3. `python -m tests.torch_jobs jobs.json MODULE ...`; the file holds a list of :class:`Job`,
+modules are imported too. `python -m tests.torch_jobs SCRIPT OPTIONS` is one rank of a launcher.
 
 A rank ends without Python's own end, where gloo's threads can abort it ("terminate called without an active exception",
 torch 2.13: `destroy_process_group` leaves them running).
@@ -27,6 +27,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 #: Imported once for all: what the jobs need, and what torch imports at the first step of an optimizer.
 NEEDED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.nn")
+#: What the first compilation imports: seconds, on every rank that compiles, unless they are forked with it.
+COMPILER = ("torch._dynamo.backends.debugging", "torch._dynamo.repro.after_aot", "torch._inductor.select_algorithm")
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -54,11 +56,13 @@ def run(
     environ: Mapping[str, str],
     before: Sequence[str] = (),
     python: str = sys.executable,
+    imports: Sequence[str] = (),
 ) -> dict[str, Done]:
-    """What became of each, by name. ``before``: what stands before the command, like ``lagom run --``."""
+    """What became of each, by name. ``before``: what stands before the command, like ``lagom run --``; ``imports``:
+    modules beside NEEDED that ranks are forked with."""
     listed = folder / "jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
-    command = [*before, python, "-m", __name__, str(listed)]
+    command = [*before, python, "-m", __name__, str(listed), *imports]
     shown = {**environ, **QUIET, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=shown, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -123,7 +127,7 @@ def _run_script(command: list[str]) -> None:
 def main() -> None:
     if sys.argv[1].endswith(".py"):
         _run_script(sys.argv[1:])
-    for module in NEEDED:
+    for module in (*NEEDED, *sys.argv[2:]):
         importlib.import_module(module)
     jobs = [Job(**one) for one in json.loads(Path(sys.argv[1]).read_text())]
     Path(sys.argv[1]).with_name("codes.json").write_text(json.dumps({job.name: _code_of(job) for job in jobs}))

@@ -548,7 +548,8 @@ def compilers_keep_the_operators() -> None:
     def prepare(model: nn.Module, kind: Any) -> None:
         plan = {name: style for name, style in block_plan(kind).items() if name.startswith("feed_forward")}
         parallelize_module(model, tp_mesh(), plan)
-        if kind is ours:
+        # Of a whole block one rank's part is compiled, which takes seconds: all make the same exchanges.
+        if kind is ours and (RANK == 0 or model.compiled != "block"):
             part = model if model.compiled == "block" else model.feed_forward
             part.compile(backend=backend, fullgraph=True)
 
@@ -566,6 +567,8 @@ def compilers_keep_the_operators() -> None:
         targets.clear()
         said = compare(lambda compiled=compiled: Part(compiled), prepare, lambda m, step: m(shard(step)).square().sum())
         assert len(said) == (compiled != "block"), said
+        if RANK and compiled == "block":
+            continue
         found = [name for graph in targets for name in graph]
         assert sum("all_gather_matmul" in one for one in found) == calls, found
         assert sum("matmul_reduce_scatter" in one for one in found) == 1, found
