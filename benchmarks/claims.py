@@ -42,7 +42,7 @@ def of_readme() -> Iterator[str]:
     costs = float(cost_text("cost-ddp-8192").split()[0]), pooled_cost(TUNED).value
     yield f"{100 * (1 - costs[0]):.1f} to {100 * (1 - costs[1]):.1f} % slower"
     yield f"up to {100 * (1 - _first_slice_costs()[1]):.0f} %"
-    yield f"all tests; {_raw('test_times_202611')['after']['whole_s'] / 60:.0f} minutes on 2 cores"
+    yield f"all tests; {_raw('test_times_202611')['latest']['whole_s'] / 60:.0f} minutes on 2 cores"
     yield from _of_safety()
 
 
