@@ -8,16 +8,16 @@ readme`` and are not repeated here.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import start_results
 from benchmarks.host_search_page import AFTER
+from benchmarks.jobs.paired_ratio import gain
 from benchmarks.matrix.foreign_jobs import LOADED, TUNED, mean_step
 from benchmarks.node_tables import table
-from benchmarks.readme_rows import EQUAL, RESULTS, Ratio, cost_text, of_whole_processes, pooled_cost, ratio
+from benchmarks.readme_rows import EQUAL, Ratio, cost_text, of_whole_processes, pooled_cost, ratio, raw
 from lagom.experiment.estimate import SpeedupEstimate
 
 CHUNK = "set=any:>=1M:chunk=256K"
@@ -42,15 +42,15 @@ def of_readme() -> Iterator[str]:
     costs = float(cost_text("cost-ddp-8192").split()[0]), pooled_cost(TUNED).value
     yield f"{100 * (1 - costs[0]):.1f} to {100 * (1 - costs[1]):.1f} % slower"
     yield f"up to {100 * (1 - _first_slice_costs()[1]):.0f} %"
-    yield f"all tests; {_raw('test_times_202611')['latest']['whole_s'] / 60:.0f} minutes on 2 cores"
+    yield f"all tests; {raw('test_times_202611')['latest']['whole_s'] / 60:.0f} minutes on 2 cores"
     yield from _of_safety()
 
 
 def _of_safety() -> Iterator[str]:
-    runs = {name: run for name, run in _raw("safety_gpu_h200x8_202611").items() if "results_are_exact" in name}
+    runs = {name: run for name, run in raw("safety_gpu_h200x8_202611").items() if "results_are_exact" in name}
     plans = [run["plans"]["committed"] for run in runs.values()]
-    yield f"{_raw('agreement_1000000')['calls_compared'] / 1e9:.0f} billion compared calls"
-    yield f"{_raw('kills_10000')['kills']:,} killed controllers"
+    yield f"{raw('agreement_1000000')['calls_compared'] / 1e9:.0f} billion compared calls"
+    yield f"{raw('kills_10000')['kills']:,} killed controllers"
     yield f"{sum(plans) // 1000},000 random plans"
 
 
@@ -81,14 +81,14 @@ def _of_meshes() -> Iterator[str]:
 
 def of_overlap() -> Iterator[str]:
     """Phrases of docs/guides/overlap.md: medians over cycles of the time of plain over that of what was chosen."""
-    rows = _raw("collective_matmul_h200x4_202611")["rows"]
+    rows = raw("collective_matmul_h200x4_202611")["rows"]
     gains: dict[tuple[int, bool], list[float]] = {}
     for row in rows:
-        gains.setdefault((row["ranks"], row["graphs"]), []).append(_gain(row["samples_ns"], "auto"))
+        gains.setdefault((row["ranks"], row["graphs"]), []).append(gain(row["samples_ns"], "auto")[0])
     for kind, text in (((4, False), "at TP 4"), ((2, False), "at TP 2"), ((4, True), "at TP 4 in CUDA graphs")):
         yield f"{min(gains[kind]):.2f} to {max(gains[kind]):.2f} {text}"
     eager = [row["samples_ns"] for row in rows if not row["graphs"]]
-    (slower,) = (samples for samples in eager if _gain(samples, "auto") < 0.99)
+    (slower,) = (samples for samples in eager if gain(samples, "auto")[0] < 0.99)
     plain = statistics.median(slower["plain"]) / 1e6
     yield f"Below 0.99 was one of {len(eager)} rows, a call of {plain:.2f} ms"
     yield from _of_whole_steps()
@@ -96,7 +96,7 @@ def of_overlap() -> Iterator[str]:
 
 def _of_whole_steps() -> Iterator[str]:
     rows = {
-        (row["model"], row["tokens"], row["kind"]): row for row in _raw("tensor_parallel_step_h200x4_202611")["rows"]
+        (row["model"], row["tokens"], row["kind"]): row for row in raw("tensor_parallel_step_h200x4_202611")["rows"]
     }
     for key, text in (
         (("8b", 8192, "eager"), "{:.2f} (8B)"),
@@ -105,13 +105,7 @@ def _of_whole_steps() -> Iterator[str]:
         (("8b", 2048, "graphs"), "{:.2f} for 8B with 2,048 tokens in CUDA graphs"),
         (("8b", 2048, "eager"), "{:.2f} for the same in eager mode"),
     ):
-        yield text.format(_gain(rows[key]["samples_ns"], "chosen"))
-
-
-def _gain(samples: dict[str, list[float]], arm: str) -> float:
-    """Plain is measured twice in each cycle."""
-    both = zip(samples["plain"], samples["plain_again"], samples[arm], strict=True)
-    return statistics.median((one + again) / 2 / ours for one, again, ours in both)
+        yield text.format(gain(rows[key]["samples_ns"], "chosen")[0])
 
 
 def of_start_page() -> Iterator[str]:
@@ -157,8 +151,8 @@ def _text(found: SpeedupEstimate) -> str:
 
 
 def _of_capture() -> Iterator[str]:
-    two, one = _raw("capture_h200x2_202611")["runs"], _raw("capture_h200x1_202611")["cost_run"]
-    eight = _raw("capture_h200x8_202611")["runs"]["main"]
+    two, one = raw("capture_h200x2_202611")["runs"], raw("capture_h200x1_202611")["cost_run"]
+    eight = raw("capture_h200x8_202611")["runs"]["main"]
     yield " to ".join(_more(run["cost"]["on_over_off"], 1) for run in (two["twins"], eight))
     yield _more(two["twins"]["twins"]["after_over_before"], 2)
     yield _more(two["cost"]["cost"]["off_after_on_over_never_on"], 1)
@@ -166,7 +160,7 @@ def _of_capture() -> Iterator[str]:
 
 
 def _of_the_plugin() -> Iterator[str]:
-    times = _raw("decision_latency_cpu_202611")["rows"]
+    times = raw("decision_latency_cpu_202611")["rows"]
     decided, recorded, off = (
         {
             field: [row[field] for row in times if row["scenario"] == scenario]
@@ -178,12 +172,12 @@ def _of_the_plugin() -> Iterator[str]:
     alone, above = (f"{_range(decided[field])} and {_range(recorded[field])} ns" for field in ("median_ns", "p99_ns"))
     yield f"with fences: {alone}, p99 {above}"
     yield f"`off` {off['batch_ns'][0]} ns"
-    memory = _raw("memory_202611")["runs"]
+    memory = raw("memory_202611")["runs"]
     peaks = sorted(run["controller_peak_bytes"] / 1e6 for run in memory)
-    soaks = [_raw(name)["largest"]["controller's memory"] / 1e6 for name in ("soak_30min", "soak_25min")]
+    soaks = [raw(name)["largest"]["controller's memory"] / 1e6 for name in ("soak_30min", "soak_25min")]
     yield f"takes {memory[0]['region_bytes'] / 1e6:.1f} MB"
     yield f"{peaks[0]:.0f} to {peaks[-1]:.0f} MB at its peak in a demo, and {soaks[0]:.0f} and {soaks[1]:.0f} MB"
-    agreed = _raw("agreement_100000")
+    agreed = raw("agreement_100000")
     yield f"{agreed['committed']:,} plans"
     yield f"{agreed['calls_compared']:,} calls compared"
 
@@ -193,13 +187,9 @@ def _range(values: list[float]) -> str:
     return "–".join(dict.fromkeys(f"{value:.0f}" for value in (min(values), max(values))))
 
 
-def _raw(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text())
-
-
 def _first_slice_costs() -> list[float]:
     """Mean step of the job without Lagom over that of the job tuned live, search included; one process each."""
-    modes = _raw("first_slice_h200x4_202611")["parts"][0]["modes"]
+    modes = raw("first_slice_h200x4_202611")["parts"][0]["modes"]
     means = {name: _mean_step(mode) for name, mode in modes.items()}
     return [means["without"] / means[tuned] for tuned in ("environment_tune", "lagom_run")]
 

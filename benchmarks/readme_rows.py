@@ -10,6 +10,7 @@ import json
 import re
 import statistics
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,14 +94,16 @@ class MeasuredRow(NamedTuple):
 
 def matrix(gpus: int) -> dict[str, Any]:
     """The raw results of that many H200."""
-    return _raw(_matrix_name(gpus))
+    return raw(_matrix_name(gpus))
 
 
 def _matrix_name(gpus: int) -> str:
     return f"matrix_h200x{gpus}_202611"
 
 
-def _raw(name: str) -> Any:
+@cache
+def raw(name: str) -> Any:
+    """A file of raw results, read once: rows ask for the same ones again and again. Nobody may change it."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
@@ -124,7 +127,7 @@ def process_means(data: dict[str, Any], row: str) -> dict[str, list[float]]:
 
 def pooled_cost(arm: str) -> Ratio:
     """Mean step of all processes without Lagom over that of an arm's, on two H100: FSDP, 4,096 tokens."""
-    means = process_means(_raw("cost_h100x2_202611"), "cost-fsdp-4096")
+    means = process_means(raw("cost_h100x2_202611"), "cost-fsdp-4096")
     return Ratio.of(start_results.compared(means[OFF] + means[OFF_AGAIN], means[arm]))
 
 
@@ -138,7 +141,7 @@ def cost_text(name: str, compared: str = "speed") -> str:
 
 def of_whole_processes(job: str, part: str) -> Ratio:
     """What the default strategy gave a job of ``host_search.py`` on four H200: ratio of means of processes."""
-    by_round = host_search_page.rounds(_raw(HOST_SEARCH), job)
+    by_round = host_search_page.rounds(raw(HOST_SEARCH), job)
     return Ratio.of(host_search_page.by_means(by_round, (PLAIN, AGAIN), SEARCH, part))
 
 
@@ -260,7 +263,7 @@ def _copy_engines() -> MeasuredRow:
 
 def _whole_processes() -> Iterator[MeasuredRow]:
     """The default strategy with 40 s to search, in whole processes."""
-    data = _raw(HOST_SEARCH)
+    data = raw(HOST_SEARCH)
     session = data["sessions"][0]
     for name, job in data["jobs"].items():
         by_round = host_search_page.rounds(data, name)
@@ -302,7 +305,7 @@ class FirstSlice(NamedTuple):
 
 def first_slice(part: int, kind: str) -> FirstSlice | None:
     """``kind``: tune or chunk (by hand); None where a part has none."""
-    data = _raw(FIRST_SLICE)["parts"][part]
+    data = raw(FIRST_SLICE)["parts"][part]
     if kind not in data:
         return None
     told = data[kind]["log"]["told"]
@@ -353,15 +356,15 @@ def _sockets() -> Iterator[MeasuredRow]:
 
 
 def _costs() -> Iterator[MeasuredRow]:
-    for gpus, raw, page, row, text in (
+    for gpus, data, page, row, text in (
         ("2 H200", matrix(2), _matrix_name(2), "cost-ddp-8192", cost_text("cost-ddp-8192")),
-        ("2 H100", _raw("cost_h100x2_202611"), "cost_h100x2_202611", "cost-fsdp-4096", pooled_cost(TUNED).text),
+        ("2 H100", raw("cost_h100x2_202611"), "cost_h100x2_202611", "cost-fsdp-4096", pooled_cost(TUNED).text),
     ):
-        means, entry = process_means(raw, row), raw["rows"][row]["row"]
+        means, entry = process_means(data, row), data["rows"][row]["row"]
         plain, job = statistics.fmean(means[OFF] + means[OFF_AGAIN]), job_of(entry["script"], entry["options"])
         yield MeasuredRow(
             COST, job, gpus, "`auto`", plain, text.partition(", n")[0], NONE, None, None, "in the figure",
-            _bench_source(f"matrix --gpus 2 --rows {row}", raw, row, page), "steps 6 to 120, search included", True,
+            _bench_source(f"matrix --gpus 2 --rows {row}", data, row, page), "steps 6 to 120, search included", True,
         )  # fmt: skip
 
 

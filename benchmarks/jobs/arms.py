@@ -15,10 +15,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
+from benchmarks.jobs.paired_ratio import gain
 from lagom.files import write_whole
 from lagom.parallel.said_once import log
 
@@ -83,20 +83,6 @@ def cycles(arms: Arms, clock: Clock, seconds: float, shuffled: random.Random, ca
 def _is_steady(samples: Mapping[str, list[float]]) -> bool:
     _, low, high = gain(samples, "plain_again", "plain")
     return low > 0.99 and high < 1.01
-
-
-def gain(samples: Mapping[str, list[float]], arm: str, base: str = "") -> tuple[float, float, float]:
-    """Time of `base` over that of `arm`, paired by cycle: median and 95 % bootstrap. Default base: both plain arms."""
-    bases = [base] if base else ["plain", "plain_again"]
-    ratios = np.mean([samples[one] for one in bases], axis=0) / np.array(samples[arm])
-    draws = np.random.default_rng(1).choice(ratios, (1000, len(ratios)))
-    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
-    return float(np.median(ratios)), float(low), float(high)
-
-
-def told(found: tuple[float, float, float]) -> str:
-    """A ratio with its interval."""
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*found)
 
 
 def join(rank: int, ranks: int, port: int, gloo: bool) -> torch.device:

@@ -37,12 +37,11 @@ from benchmarks.jobs.arms import (
     add_row,
     begin,
     cycles,
-    gain,
     join,
     leave,
     read,
-    told,
 )
+from benchmarks.jobs.paired_ratio import gain, told
 from lagom.parallel.torch_gate import public_collectives
 
 ALL_GATHER, REDUCE_SCATTER = public_collectives()

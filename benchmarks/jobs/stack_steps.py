@@ -23,8 +23,9 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 import lagom.parallel as parallel
-from benchmarks.jobs.arms import Clock, Data, add_options, add_row, begin, cycles, gain, join, leave, read, told
+from benchmarks.jobs.arms import Clock, Data, add_options, add_row, begin, cycles, join, leave, read
 from benchmarks.jobs.llama_blocks import MODELS, HandBlock
+from benchmarks.jobs.paired_ratio import gain, told
 
 SAMPLE_NS, MOST_STEPS = 1e8, 12
 #: Of the norm of plain's gradients: copies add up in another order than NCCL, in bfloat16.

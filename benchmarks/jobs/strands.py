@@ -22,8 +22,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from benchmarks.jobs.arms import Clock, Data, gain, told
+from benchmarks.jobs.arms import Clock, Data
 from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack, strand_pieces
+from benchmarks.jobs.paired_ratio import gain, told
 from benchmarks.jobs.stack_steps import Arm, Job, NotUsed, difference, parser_of, prepared, run, timed
 from lagom.parallel.strands import SCHEDULES, StrandChoice, Strands
 
