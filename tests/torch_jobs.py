@@ -58,7 +58,7 @@ def run(
     python: str = sys.executable,
     imports: Sequence[str] = (),
 ) -> dict[str, Done]:
-    """What became of each, by name. ``before``: what stands before the command, like ``lagom run --``; ``imports``:
+    """How each ended, by name. ``before``: what stands before the command, like ``lagom run --``; ``imports``:
     modules beside NEEDED that ranks are forked with."""
     listed = folder / "jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))

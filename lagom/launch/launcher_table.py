@@ -14,7 +14,7 @@ from enum import Enum
 class Starts(Enum):
     """Where a launcher starts what it is given."""
 
-    HERE = "here"  # a wrapper: one process, on this node or where it is told
+    HERE = "here"  # a wrapper: one process, on this node or on the one that it names
     NODE = "node"  # ranks of this node; each other node has a launcher of its own
     HOSTS = "hosts"  # ranks of all nodes, on the hosts that it is told; without hosts on this node
     AWAY = "away"  # where a batch system, a cluster or its own word says

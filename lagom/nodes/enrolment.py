@@ -208,8 +208,8 @@ class Enrolment:
         raise self._refusal(begin, places, names)
 
     def _withdraw(self, space: str) -> None:
-        """This launcher leaves before it has heard that all agree, so nobody may count it. Asked once, because it is
-        ending."""
+        """This launcher leaves before it has heard that all agree, so the others must not count it. Asked once, because
+        it is ending."""
         with suppress(ExchangeError):
             closed = Begin(agreed=False, why="closed")
             if self.exchange.put_once(f"{space}/begin", closed).agreed and self._seat is not None:
