@@ -8,18 +8,16 @@ on every rank without checking that. So in doubt the answer is no: then a cached
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 
 from lagom.environment import count_nodes_told, count_ranks_told
 from lagom.errors import UsageError
+from lagom.launch.command_reader import CommandPart, CommandReader
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launcher_table import (
-    BY_NAME,
-    DIFFERING_VARIABLES,
     NAMING_OPTIONS,
     NAMING_VARIABLES,
     NODE_VARIABLES,
@@ -28,8 +26,6 @@ from lagom.launch.launcher_table import (
 )
 
 UNKNOWN = 0  # number of nodes
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`")  # innermost first
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-(\w*))?\})")
 #: Of a script that starts ranks itself, or tells its framework: PyTorch Lightning's, also by Hydra.
 SCRIPT_NODES = re.compile(r"(?:--|\+)?[\w.]*\.(?:num_nodes|nnodes)")
@@ -61,7 +57,7 @@ def read_command(command: Sequence[str], environ: Mapping[str, str]) -> Started:
     """Which ranks the command starts, in that environment."""
     if local_rank(environ) is not None:
         return Started(Ranks.SOME, count_nodes_told(environ), "a launcher around it starts one process for each rank")
-    reader = _Reader()
+    reader = CommandReader()
     reader.read(list(command))
     variables = {**environ, **reader.variables}
     found = [_judge(chain, variables) for chain in reader.chains]
@@ -102,7 +98,7 @@ def check_node_count(command: Sequence[str], nnodes: int, environ: Mapping[str, 
 
 def _only_one_node(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """A clause, where the command surely starts all ranks of a job on this node alone, whatever starts the command."""
-    reader = _Reader()
+    reader = CommandReader()
     reader.read(list(command))
     variables = {**environ, **reader.variables}
     started = _worst([_judge(chain, variables) for chain in reader.chains])
@@ -111,7 +107,7 @@ def _only_one_node(command: Sequence[str], environ: Mapping[str, str]) -> str:
     return next((said for chain in reader.chains if (said := _one_node_of(chain, variables))), "")
 
 
-def _one_node_of(chain: Sequence[_Part], variables: Mapping[str, str]) -> str:
+def _one_node_of(chain: Sequence[CommandPart], variables: Mapping[str, str]) -> str:
     """Of a chain whose number of nodes is read as one. A wrapper that is not in the table, and words that a shell
     replaces, may add to the launcher's options; ranks of one that takes no number may find each other otherwise."""
     for part in chain:
@@ -128,7 +124,7 @@ def _one_node_of(chain: Sequence[_Part], variables: Mapping[str, str]) -> str:
 def names_of_job(command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The words that stay, and those by which two starts of them at the same time are two jobs: the same on all nodes
     of one."""
-    reader = _Reader()
+    reader = CommandReader()
     words = reader.read(list(command))
     options = [f"{name}={value}" for part in reader.parts for name, value in part.options if name in NAMING_OPTIONS]
     variables = {**environ, **reader.variables}
@@ -138,212 +134,25 @@ def names_of_job(command: Sequence[str], environ: Mapping[str, str]) -> list[str
 def words_that_stay(command: Sequence[str]) -> list[str]:
     """The words that are the same at each start of a job: without ports, addresses, rendezvous ids and log folders of
     the launchers."""
-    return _Reader().read(list(command))
+    return CommandReader().read(list(command))
 
 
 def words_of_program(command: Sequence[str]) -> list[str]:
     """Of these the launchers and the script, without the script's own arguments."""
-    return _Reader(with_arguments=False).read(list(command))
+    return CommandReader(with_arguments=False).read(list(command))
 
 
 def log_folders(command: Sequence[str]) -> list[Path]:
     """Folders in which a launcher keeps what the ranks print."""
-    reader = _Reader()
+    reader = CommandReader()
     reader.read(list(command))
     return [Path(value) for part in reader.parts for name, value in part.options if name in part.launcher.logs]
 
 
-# -- reading the words
+# -- what the words mean
 
 
-@dataclass(slots=True)
-class _Part:
-    """One launcher or wrapper with its own options. ``rest``: what follows these. ``is_doubtful``: an option that is
-    not in the table was followed by a word that may be its value, so ``rest`` may begin too early."""
-
-    launcher: Launcher
-    name: str
-    options: list[tuple[str, str]] = field(default_factory=list)
-    rest: Sequence[str] = ()
-    is_doubtful: bool = False
-
-    def last(self, names: Sequence[str]) -> tuple[str, str] | None:
-        """The last one of these options, which wins: with its value."""
-        return next((option for option in reversed(self.options) if option[0] in names), None)
-
-
-class _Reader:
-    """Goes through a command from wrapper to wrapper, also into the text of ``bash -c``. ``chains``: of each simple
-    command in it the launchers, from the outermost to the program. ``with_arguments``: whether the program's own are
-    among the words that stay."""
-
-    def __init__(self, *, with_arguments: bool = True) -> None:
-        self.with_arguments = with_arguments
-        self.chains: list[list[_Part]] = []
-        self.variables: dict[str, str] = {}
-
-    @property
-    def parts(self) -> list[_Part]:
-        """Each once."""
-        return list({id(part): part for chain in self.chains for part in chain}.values())
-
-    def read(self, words: list[str], before: Sequence[_Part] = ()) -> list[str]:
-        """Read a simple command; returns its words without those that differ at each start."""
-        at = 0
-        stay: list[str] = []
-        while at < len(words) and self._assigns(words[at], stay):
-            at += 1
-        if at == len(words):
-            return stay
-        name = re.sub(r"^(python|pypy)[\d.]+$", r"\1", Path(words[at]).name)
-        part = _Part(BY_NAME.get(name, Launcher(names=(), runs_script=True)), name)
-        chain = [*before, part]
-        stay.append(words[at])
-        if name == "eval":
-            return [*stay, self._read_script(" ".join(words[at + 1 :]), chain)]
-        if not part.launcher.names:
-            return stay + self._read_script_words(words[at + 1 :], chain)
-        return self._read_options(words[at + 1 :], chain, stay)
-
-    def _read_options(self, words: list[str], chain: list[_Part], stay: list[str]) -> list[str]:
-        part, launcher = chain[-1], chain[-1].launcher
-        at = operands = 0
-        while at < len(words):
-            word = words[at]
-            if word == "--":
-                stay.append(word)
-                at += 1
-                break
-            if word.startswith("-"):
-                name, value, width = _read_option(part, words, at)
-                part.options.append((name, value))
-                if name in launcher.scripts:
-                    return [*stay, word, self._read_script(value, chain), *words[at + width :]]
-                if name in launcher.modules:
-                    return [*stay, word, *self.read([value, *words[at + width :]], chain)]
-                stay += [] if name in launcher.differing else words[at : at + width]
-                at += width
-                continue
-            if not (launcher.assigns and self._assigns(word, stay)):
-                operands += word not in launcher.verbs
-                if operands > launcher.operands:
-                    break
-                stay.append(word)
-            at += 1
-        return stay + self._read_command(words[at:], chain)
-
-    def _read_command(self, words: list[str], chain: list[_Part]) -> list[str]:
-        """What follows a launcher's own options."""
-        if chain[-1].launcher.runs_script or not words:
-            return self._read_script_words(words, chain)
-        chain[-1].rest = words
-        return self.read(words, chain)
-
-    def _read_script_words(self, words: list[str], chain: list[_Part]) -> list[str]:
-        """The end of a chain; unless it is a script that no launcher has started and that is given a launcher, as
-        ``./wrapper torchrun train.py``."""
-        chain[-1].rest = words
-        if all(part.launcher.starts is Starts.HERE for part in chain):
-            for at, word in enumerate(words[:-1]):
-                launcher = BY_NAME.get(Path(word).name)
-                is_value = at > 0 and words[at - 1].startswith("-")
-                if launcher is not None and launcher.starts is not Starts.HERE and not is_value:
-                    return words[:at] + self.read(words[at:], chain)
-        self.chains.append(chain)
-        if self.with_arguments:
-            return words
-        return words[:1] if chain[-1].launcher.names else []  # a script's name; of a program that is read already
-
-    def _assigns(self, word: str, stay: list[str]) -> bool:
-        if (found := ASSIGNMENT.fullmatch(word)) is None:
-            return False
-        self.variables[found[1]] = found[2]
-        if found[1] not in DIFFERING_VARIABLES:
-            stay.append(word)
-        return True
-
-    def _read_script(self, text: str, chain: list[_Part]) -> str:
-        return " ; ".join(" ".join(self.read(words, chain)) for words in _simple_commands(text))
-
-
-def _read_option(part: _Part, words: list[str], at: int) -> tuple[str, str, int]:
-    """(name as in the table, value, number of words) of the option at that place."""
-    launcher, word = part.launcher, words[at]
-    name, equals, value = word.partition("=")
-    name = _full_name(launcher, name.replace("_", "-") if name.startswith("--") else name)
-    following = words[at + 1] if at + 1 < len(words) else ""
-    if equals:  # sudo -E passes everything, sudo --preserve-env=A does not
-        return f"{name}=" if name in launcher.passing else name, value, 1
-    if name in launcher.pairs:
-        return name, following, 3
-    if name in _with_value(launcher):
-        return name, following, 2
-    if name.startswith("--") or launcher.long_dash or name in launcher.flags:
-        is_known = name in (*launcher.flags, *launcher.passing, *launcher.clearing)
-        part.is_doubtful |= not is_known and not following.startswith("-")
-        return name, "", 1
-    return _read_letters(part, name, following)
-
-
-def _read_letters(part: _Part, name: str, following: str) -> tuple[str, str, int]:
-    """Options of one letter: with the value attached, as in ``srun -N2``, or several in one word, as in ``bash -lc``,
-    ``sudo -nE`` and ``env -i``."""
-    takes_value = _with_value(part.launcher)
-    if name[:2] in takes_value:
-        return name[:2], name[2:], 1
-    letters = [f"-{letter}" for letter in name[1:]]
-    part.options += [(letter, "") for letter in letters]
-    if letters and letters[-1] in takes_value:
-        return letters[-1], following, 2
-    return name, "", 1
-
-
-def _with_value(launcher: Launcher) -> tuple[str, ...]:
-    """All options that take one."""
-    return (
-        *launcher.values, *launcher.nodes, *launcher.hosts, *launcher.host_files, *launcher.variables,
-        *launcher.scripts, *launcher.modules, *launcher.differing, *filter(None, (launcher.nodes_file,)),
-    )  # fmt: skip
-
-
-def _full_name(launcher: Launcher, name: str) -> str:
-    """Options may be shortened as long as it is clear which is meant: ``--nnode``."""
-    if not name.startswith("--") or len(name) < len("--nn"):
-        return name
-    known = {*_with_value(launcher), *launcher.flags, *launcher.passing, *launcher.clearing, *launcher.each_node}
-    longer = [one for one in known if one.startswith(name)]
-    return longer[0] if name not in known and len(longer) == 1 else name
-
-
-def _simple_commands(text: str) -> Iterator[list[str]]:
-    """Of a shell's text: without redirections; what a command in it would print is ``$_``, which nobody knows."""
-    text = re.sub(r"(?<=\s)\d+(?=[<>])", "", text.replace("\\\n", " ").replace("\n", " ; "))
-    found = 1
-    while found:
-        text, found = SUBSTITUTION.subn("$_", text)
-    split = shlex.shlex(text, posix=True, punctuation_chars=True)
-    split.whitespace_split, split.commenters = True, ""
-    try:
-        words = list(split)
-    except ValueError:
-        words = text.split()
-    simple: list[str] = []
-    skips = False
-    for word in [*words, ";"]:
-        if skips or (set(word) & set("<>") and set(word) <= set("<>&|")):
-            skips = not skips
-        elif word and set(word) <= set(";|&()"):
-            if simple:
-                yield simple
-            simple = []
-        else:
-            simple.append(word)
-
-
-# -- what they mean
-
-
-def _judge(chain: Sequence[_Part], variables: Mapping[str, str]) -> Started:
+def _judge(chain: Sequence[CommandPart], variables: Mapping[str, str]) -> Started:
     """``variables``: of the environment and of the command."""
     found = [Started()]
     is_everywhere = False  # a launcher in front starts what follows on every node
@@ -364,7 +173,7 @@ def _worst(found: Sequence[Started]) -> Started:
     return replace(worst, nodes=nodes, lost=next((one.lost for one in found if one.lost), ""))
 
 
-def _judge_environment(part: _Part) -> Started:
+def _judge_environment(part: CommandPart) -> Started:
     launcher, names = part.launcher, {name for name, _ in part.options}
     if hit := names & set(launcher.clearing):
         return Started(lost=f"{part.name} {min(hit)} does not pass this environment")
@@ -375,7 +184,7 @@ def _judge_environment(part: _Part) -> Started:
     return Started(lost=f"{part.name} does not pass this environment{only}")
 
 
-def _judge_nodes(part: _Part, variables: Mapping[str, str], *, is_everywhere: bool) -> Started:
+def _judge_nodes(part: CommandPart, variables: Mapping[str, str], *, is_everywhere: bool) -> Started:
     launcher = part.launcher
     said, count = _node_count(part, variables)
     if launcher.starts is Starts.AWAY:
@@ -399,7 +208,7 @@ def _names_nodes(launcher: Launcher, word: str) -> bool:
     return name in (*launcher.nodes, *launcher.hosts, *launcher.host_files)
 
 
-def _node_count(part: _Part, variables: Mapping[str, str]) -> tuple[str, int]:
+def _node_count(part: CommandPart, variables: Mapping[str, str]) -> tuple[str, int]:
     """(where it is said, number of nodes): by an option, else a variable, else a file."""
     launcher = part.launcher
     if option := part.last(launcher.nodes):
@@ -437,7 +246,7 @@ def _count_in_file(option: tuple[str, str] | None, variables: Mapping[str, str])
     return int(found[1]) if found else 1
 
 
-def _other_hosts(part: _Part, variables: Mapping[str, str]) -> str:
+def _other_hosts(part: CommandPart, variables: Mapping[str, str]) -> str:
     """What names them; empty if nothing does."""
     launcher = part.launcher
     for name, value in part.options:
