@@ -10,7 +10,7 @@ import pytest
 from lagom import journal
 from lagom.journal import RunState, verdict_of
 from lagom.report import from_log
-from tests.system.launched import JOB, launch
+from tests.system.launched import launch
 
 REFUSAL = "saved config refused: made for 3 ranks, this job has 2; NCCL chooses"
 
@@ -76,19 +76,6 @@ def test_a_saved_config_of_another_job_is_not_said_to_be_in_force(tmp_path: Path
     assert not part.rules
     assert "NCCL decides" in part.answer
     assert "lagom: in force" not in done.stderr
-
-
-def test_a_job_too_short_to_tell_is_not_said_to_have_used_its_saved_config(tmp_path: Path) -> None:
-    path = tmp_path / "wanted.lagom"
-    path.write_text(
-        "lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
-        "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
-    )
-    job = (*JOB, "--iterations", "12", "--real-ms", "20")
-    events, done = launch(tmp_path, "--mode", "replay", "--config", str(path), job=job)
-    assert "was in force" not in done.stderr, done.stderr
-    (aside,) = [event for event in events if isinstance(event, journal.Passthrough)]
-    assert aside.reason == "no iteration of the saved config's 3 calls was seen before the job ended"
 
 
 def test_sites_that_differ_in_context_only_are_told_apart(tmp_path: Path) -> None:
