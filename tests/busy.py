@@ -2,6 +2,10 @@
 """A command beside busy loops, as on a laptop that compiles or a shared CI runner; whether it passes must not change.
 
     python -m tests.busy --loops 3 --runs 10 -- make test
+    python -m tests.busy --loops 0 --pauses -- .venv/bin/python -m pytest -n 2 tests/system
+
+``--pauses`` stops one process of the command after another (a rank, a controller, a worker of pytest) for up to three
+seconds each, as a scheduler may; a test that fails then has a race.
 
 The output of run 4 is kept in ``build/busy/4.log``. Printed are pytest's closing lines and what failed, run by run.
 """
@@ -10,17 +14,23 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 # A loop ends by itself soon after its parent is gone, however that died.
 LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(1_000_000): pass"
+#: Seconds that a process is stopped, and between two stops.
+STOPPED, BETWEEN = (0.05, 3.0), (0.0, 0.3)
 SHOWN = re.compile(r"^=+ .*(passed|failed|error|skipped).* =+$|^(FAILED|ERROR) .*$", re.MULTILINE)
 
 
@@ -36,12 +46,44 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def run(command: list[str], log: Path) -> int:
+def pause_processes(root: psutil.Process, over: threading.Event) -> None:
+    """Stop one descendant of ``root`` after another for a while until ``over``. Who is stopped already (by the test) is
+    left alone. Every second one is of the newest ten, because most ranks and controllers live for seconds only."""
+    dice = random.Random()
+    while not over.wait(dice.uniform(*BETWEEN)):
+        try:
+            processes = sorted(root.children(recursive=True), key=psutil.Process.create_time)
+            process = dice.choice(processes[-10:] if dice.random() < 0.5 else processes)
+            if process.status() != psutil.STATUS_STOPPED:
+                process.suspend()
+                over.wait(dice.uniform(*STOPPED))
+                process.resume()
+        except (psutil.Error, IndexError):
+            continue  # it has ended meanwhile, or there is none
+
+
+@contextmanager
+def pauses(pid: int, *, wanted: bool) -> Iterator[None]:
+    """Its descendants are stopped now and then meanwhile, if that is wanted."""
+    over = threading.Event()
+    thread = threading.Thread(target=pause_processes, args=(psutil.Process(pid), over))
+    if wanted:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if wanted:
+            thread.join()
+
+
+def run(command: list[str], log: Path, *, paused: bool) -> int:
     """The command's exit code; its output goes to ``log``. An interruption ends all that it started."""
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            return process.wait()
+            with pauses(process.pid, wanted=paused):
+                return process.wait()
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
@@ -52,6 +94,7 @@ def main() -> int:
     """1 if any run failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loops", type=int, default=3)
+    parser.add_argument("--pauses", action="store_true", help="stop its processes now and then")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--logs", type=Path, default=Path("build/busy"))
     parser.add_argument("command", nargs="*", default=["make", "test"])
@@ -62,7 +105,7 @@ def main() -> int:
     for number in range(1, wanted.runs + 1):
         log, began = wanted.logs / f"{number}.log", time.monotonic()
         with busy_loops(wanted.loops):
-            code = run(wanted.command, log)
+            code = run(wanted.command, log, paused=wanted.pauses)
         failed += code != 0
         print(f"run {number} of {wanted.runs}: exit code {code} after {time.monotonic() - began:.0f} s ({log})")
         shown = (found.group() for found in SHOWN.finditer(log.read_text(errors="replace")))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import waiting
@@ -46,6 +47,19 @@ def test_the_loops_end_with_it(number: signal.Signals, tmp_path: Path) -> None:
     wait_until(lambda: not Path(f"/proc/{loop}").exists(), "the end of the loop")
     if number == signal.SIGTERM:
         assert not Path(f"/proc/{int(started)}").exists()
+
+
+def test_a_stopped_process_goes_on_and_ends_with_it(tmp_path: Path) -> None:
+    process = subprocess.Popen([*BUSY, "--pauses", "--logs", str(tmp_path), "--", "sh", "-c", "sleep 1000"])
+    busy = psutil.Process(process.pid)
+
+    def stopped() -> list[psutil.Process]:
+        return [child for child in busy.children(recursive=True) if child.status() == psutil.STATUS_STOPPED]
+
+    found = wait_until(stopped, "a process that is stopped")
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    wait_until(lambda: not any(map(psutil.Process.is_running, found)), "its end")
 
 
 def machine_spent(ticks: int) -> str:
