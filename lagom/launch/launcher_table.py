@@ -24,7 +24,8 @@ class Starts(Enum):
 class Launcher:
     """``values``: options that take a value; what is in no field is a flag. ``passes``: its ranks get this environment;
     if not, only by ``passing`` (the whole of it) or ``variables`` (those named). ``clearing``: options by which it does
-    not arrive. ``differing``: options whose values are others at each start of the same job."""
+    not arrive; ``listing``: whose value lists all that arrives, unless ALL is in it. ``differing``: options whose
+    values are others at each start of the same job."""
 
     names: tuple[str, ...]  # of the program, or of the module after ``python -m``
     starts: Starts = Starts.HERE
@@ -46,6 +47,7 @@ class Launcher:
     passing: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     clearing: tuple[str, ...] = ()
+    listing: tuple[str, ...] = ()
     scripts: tuple[str, ...] = ()  # options whose value is a shell's text
     modules: tuple[str, ...] = ()  # options whose value is a module, which is the program
     assigns: bool = False  # ``env A=b``
@@ -154,6 +156,7 @@ LAUNCHERS = (
     Launcher(
         names=("srun", "sbatch", "salloc", "flux", "jsrun", "aprun", "ibrun"), starts=Starts.AWAY,
         verbs=("run", "submit"), nodes=("-N", "--nodes"), variables=("--export",),
+        listing=("--export",),
         flags=("-l", "--label", "-u", "--unbuffered", "--exclusive", "--overlap", "-K", "--pty", "-v", "-Q"),
         differing=("--jobid", "-J", "--job-name", "-o", "--output", "-e", "--error", "-w", "--nodelist", "--dependency",
                    "-d"),

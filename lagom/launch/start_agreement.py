@@ -174,11 +174,11 @@ def _describe(found: Vote, meeting: Meeting, settings: Mapping[str, str], use: C
         what = f"start settings agreed by {count} ({names}): {format_variables(settings)}"
         return what if settings else f"saved config agreed by {count} ({names})"
     if found.agreed:
-        return _not_set(f"none of {count} ({names}) has a saved config{_WRITES}")
+        return _not_set(f"none of {count} ({names}) has a saved config to use{_WRITES}")
     if found.reason == "differs" and found.without:
         which = "node" if len(found.without) == 1 else "nodes"
         has = "has" if len(found.without) == 1 else "have"
-        return _not_set(f"{which} {', '.join(found.without)} {has} no saved config{_WRITES}")
+        return _not_set(f"{which} {', '.join(found.without)} {has} no saved config to use{_WRITES}")
     if found.reason == "late" and found.nodes:
         return _not_set(f"{len(found.nodes)} of {meeting.nodes} nodes came within {wait:.0f} s ({names})")
     return _not_set(_clause(found.text) + _elsewhere(meeting, nobody_came=found.reason == "late"))

@@ -115,7 +115,7 @@ def test_one_node_without_the_cache_is_named_and_nothing_is_set_on_either(first:
         if first != "at once":
             wait_until(lambda node=node: node in has_voted(tmp_path), f"the vote of {node}")
     for process in processes.values():
-        text = "lagom: start settings not set: node b has no saved config (lagom tune writes it)"
+        text = "lagom: start settings not set: node b has no saved config to use (lagom tune writes it)"
         assert about_the_vote(ended(process)) == text
     assert started(tmp_path) == {"a": "none", "b": "none"}
 

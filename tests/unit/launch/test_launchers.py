@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lagom.launch.launcher_table import BY_NAME
-from lagom.launch.launchers import starts_every_rank
+from lagom.launch.launchers import read_command, starts_every_rank
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +84,11 @@ def test_hosts_may_stand_elsewhere_than_in_the_command(home: Path) -> None:
     assert starts_every_rank(["accelerate", "launch", "x"], {"HF_HOME": str(home / "other")})
     config.write_text("num_machines: 1\n")
     assert starts_every_rank(["accelerate", "launch", "--config_file", str(config), "x"], {})
+
+
+@pytest.mark.parametrize(
+    ("export", "passes"), [("NONE", False), ("NCCL_ALGO,PATH", False), ("PATH,ALL", True), ("ALL", True)]
+)
+def test_srun_passes_what_export_lists(export: str, passes: bool) -> None:
+    lost = "" if passes else f"srun --export={export} passes nothing else of this environment"
+    assert read_command(["srun", f"--export={export}", "python", "train.py"], {}).lost == lost

@@ -100,7 +100,7 @@ def test_where_one_would_do_otherwise_no_node_uses_its_own(how: str) -> None:
     assert not any(one.is_set for one in found.values())
     (text,) = texts(found)
     if how in ("none", "refused"):
-        assert text == f"{NONE}node b has no saved config (lagom tune writes it)"
+        assert text == f"{NONE}node b has no saved config to use (lagom tune writes it)"
     else:
         what = "the saved config, NCCL_SOCKET_NTHREADS" if how == "other value" else "NCCL_SOCKET_NTHREADS"
         assert text in {f"{NONE}not the same on all nodes: {what} of {names}" for names in ("a and b", "b and a")}
@@ -111,10 +111,12 @@ def test_all_of_many_nodes_hear_who_has_none() -> None:
         keep(node, nodes=5)
     found = votes(*"abcde", told=Meeting(5, str(Path("meet").absolute())))
     (text,) = texts(found)
-    assert text in {f"{NONE}nodes {names} have no saved config (lagom tune writes it)" for names in ("d, e", "e, d")}
+    assert text in {
+        f"{NONE}nodes {names} have no saved config to use (lagom tune writes it)" for names in ("d, e", "e, d")
+    }
     none = votes("d", "e", told=Meeting(2, str(Path("other").absolute())))
     assert texts(none) < {
-        f"{NONE}none of 2 nodes ({n}) has a saved config (lagom tune writes it)" for n in ("d, e", "e, d")
+        f"{NONE}none of 2 nodes ({n}) has a saved config to use (lagom tune writes it)" for n in ("d, e", "e, d")
     }
 
 
