@@ -20,7 +20,7 @@ from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.sim.virtual.virtual_job import VirtualJob
-from tests.system.play import play, searches
+from tests.system.play import UNHURRIED, Played, play
 from tests.system.support import Job
 from tests.waiting import wait_until
 
@@ -32,6 +32,7 @@ SPEC = JobSpec(
     fabric=Fabric(channels=BUILT),
 )
 CAPS = ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS")
+TRIALS = 10  # that name a number of channels, unless the search is over before
 
 
 def channels_used(folder: Path, comm_id: int = COMM_ID) -> set[int]:
@@ -50,7 +51,8 @@ def test_a_rule_that_asks_for_more_does_not_get_it(cap: str, room: bool, job: Jo
         with VirtualJob(SPEC, tmp_path / "ranks", environ) as ranks:
             log = job.folder / journal.LOG_NAME
             wait_until(lambda: log.exists() and "plan_committed" in log.read_text(), "the plan")
-            assert ranks.wait_iteration(ranks.iteration + 20)
+            plan = next(event for event in journal.read(log) if isinstance(event, journal.PlanCommitted))
+            assert ranks.wait_iteration(plan.start_call // len(SPEC.communicators[0].calls) + 2)
             ranks.stop()
             assert not all(summary.was_stock for summary in ranks.finish()), "the rule was never in force"
             assert ranks.differences() == []
@@ -75,8 +77,14 @@ def test_a_search_tries_no_more(job: Job, tmp_path: Path) -> None:
     capped = replace(job, environ=job.with_(NCCL_MAX_CTAS=str(CAP)))
     gathers = CommunicatorSpec(COMM_ID, "pg", ((int(Function.ALL_GATHER), 256 << 20),) * 6)
     spec = replace(SPEC, communicators=(gathers,), noise=0.003)
-    played = play(spec, capped, tmp_path, "--search-seconds", "3", until=searches())
-    tried = {config.channels for move in played.of(journal.Move) for config in move.candidate}
-    assert tried - {None}, "no number of channels was tried"
-    assert max(channels for channels in tried if channels is not None) <= CAP
+
+    def tried(seen: Played) -> list[int]:
+        moves = seen.of(journal.Move)
+        return [config.channels for move in moves for config in move.candidate if config.channels is not None]
+
+    def is_enough(seen: Played) -> bool:
+        return len(tried(seen)) >= TRIALS or bool(seen.of(journal.Outcome))
+
+    played = play(spec, capped, tmp_path, *UNHURRIED, until=is_enough)
+    assert max(tried(played)) <= CAP
     assert max(channels_used(tmp_path)) == CAP

@@ -58,10 +58,16 @@ class Log:
     def wait(self, kind: type, count: int) -> None:
         wait_until(lambda: len(self.all(kind)) >= count, f"{count} {kind.__name__}")
 
+    def wait_for_plans(self, ranks: VirtualJob, count: int) -> None:
+        """Until so many are agreed on, and every rank has made an iteration under the last one of each communicator."""
+        self.wait(journal.PlanCommitted, count)
+        plans = self.all(journal.PlanCommitted)
+        starts = {plan.communicator: plan.start_call for plan in plans}  # type: ignore[attr-defined]
+        assert ranks.wait_iteration(max(starts.values()) // len(CALLS) + 2)
+
 
 def end(ranks: VirtualJob) -> None:
     """Stops a job and compares every call of its ranks."""
-    time.sleep(0.3)
     ranks.stop()
     ranks.finish()
     assert ranks.differences() == []
@@ -85,7 +91,7 @@ def test_pinned_rules_hold_on_several_communicators_at_once(job: Job, tmp_path: 
         controller.wait_for_region()
         with VirtualJob(spec, tmp_path / "ranks", job.environ) as ranks:
             log = Log(job.folder)
-            log.wait(journal.PlanCommitted, 4)
+            log.wait_for_plans(ranks, 4)
             end(ranks)
     assert len({plan.communicator for plan in log.all(journal.PlanCommitted)}) == 4  # type: ignore[attr-defined]
     for one in communicators:
@@ -114,7 +120,7 @@ def test_elastic_restart_with_another_world_size(job: Job, tmp_path: Path) -> No
         wait_until(lambda: not peek_region(left).in_use, "everybody to be dead")
     shutil.rmtree(job.folder)
     with VirtualJob(SPEC, tmp_path / "second", elastic(job, 1)) as ranks:
-        Log(job.folder).wait(journal.PlanCommitted, 1)
+        Log(job.folder).wait_for_plans(ranks, 1)
         (region,) = shared.glob("lagom-*")
         assert region != left, "the restart count is part of the name"
         end(ranks)
@@ -132,7 +138,7 @@ def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path
             one = CommunicatorSpec(COMM_ID + life, "pg", CALLS)
             spec = replace(SPEC, ranks=ranks_now, communicators=(one,))
             with VirtualJob(spec, tmp_path / str(life), job.environ) as ranks:
-                log.wait(journal.PlanCommitted, life + 1)
+                log.wait_for_plans(ranks, life + 1)
                 log.wait(journal.RankJoined, (3, 6, 8)[life])
                 if life == 1:
                     kill_all(ranks)
@@ -163,7 +169,7 @@ def test_two_jobs_on_one_host_have_nothing_to_do_with_each_other(job: Job, tmp_p
             ranks = stack.enter_context(VirtualJob(SPEC, tmp_path / str(channels), one.environ))
             jobs.append((ranks, Log(one.folder)))
         for ranks, log in jobs:
-            log.wait(journal.PlanCommitted, 1)
+            log.wait_for_plans(ranks, 1)
             log.wait(journal.RankJoined, 2)
             end(ranks)
             assert len(log.all(journal.RankJoined)) == 2
@@ -180,7 +186,9 @@ def test_two_jobs_under_one_name_by_mistake_disturb_nobody(job: Job, tmp_path: P
             VirtualJob(specs[0], tmp_path / "0", job.environ) as first,
             VirtualJob(specs[1], tmp_path / "1", job.environ) as second,
         ):
-            Log(job.folder).wait(journal.PlanCommitted, 2)
+            log = Log(job.folder)
+            for ranks in (first, second):
+                log.wait_for_plans(ranks, 2)
             end(first)
             assert second.running()
             end(second)
@@ -236,7 +244,7 @@ def test_controllers_of_other_releases_under_a_running_job(job: Job, tmp_path: P
         controller.wait_for_region()
         with VirtualJob(SPEC, tmp_path / "ranks", job.environ) as ranks:
             log = Log(job.folder)
-            log.wait(journal.PlanCommitted, 1)
+            log.wait_for_plans(ranks, 1)
             controller.kill()
             with controller_of(stranger, job, *pin(7)) as refused:
                 _, said = refused.communicate()
@@ -247,7 +255,7 @@ def test_controllers_of_other_releases_under_a_running_job(job: Job, tmp_path: P
             ]
             assert job.region.exists()
             with controller_of(newer, job, *pin(5)):
-                log.wait(journal.PlanCommitted, 2)
+                log.wait_for_plans(ranks, 2)
                 end(ranks)
     starts = [event.lagom for event in log.all(journal.JobStart)]  # type: ignore[attr-defined]
     assert starts == [lagom.__version__, "9.9.9"]
