@@ -56,6 +56,20 @@ CELLS_START = PROGRESS + MAX_COMMUNICATORS * MAX_RANKS * LINE
 CONTROL_BYTES = (CELLS_START + MAX_COMMUNICATORS * CELLS) * 8
 
 
+@contextmanager
+def held(ranks: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Inside, none of them makes a call."""
+    for rank in ranks:
+        rank.send_signal(signal.SIGSTOP)
+    for rank in ranks:  # a signal takes a moment
+        os.waitid(os.P_PID, rank.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    try:
+        yield
+    finally:
+        for rank in ranks:
+            rank.send_signal(signal.SIGCONT)
+
+
 @dataclass(frozen=True)
 class Weather:
     """How hard it blows. Times in seconds, on average; ``window``: calls a rank may be ahead of the slowest."""

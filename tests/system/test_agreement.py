@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.storm import CELLS, CELLS_START, Control, Site, Storm, Weather, blow
+from tests.system.storm import CELLS, CELLS_START, Control, Site, Storm, Weather, blow, held
 from tests.system.support import Job
 from tests.tiers import FULL
 from tests.waiting import OthersWatch, skip_if_others_computed, wait_until
@@ -52,9 +52,10 @@ def test_agreement_referee_sees_a_disagreement(site: Site) -> None:
     with storm.running(control, intruder=False):
         wait_until(lambda: control.count("committed") >= 20, "20 plans")
         # A call already compared cannot be changed; tamper with what the referee holds of calls still to come.
-        ahead = max(control.calls()[0]) + 300
-        for call in range(ahead, ahead + 50):
-            control.words[CELLS_START + call % CELLS] = (call + 1) << 32 | 0x3FF
+        with held(storm.ranks):
+            ahead = max(control.calls()[0]) + 300
+            for call in range(ahead, ahead + 50):
+                control.words[CELLS_START + call % CELLS] = (call + 1) << 32 | 0x3FF
         wait_until(lambda: control["difference"], "the referee")
         control["stop"] = 1
     assert control["difference"] == 1
