@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from lagom import journal, read_run
 from lagom.atlas import load_atlas
 from lagom.experiment.process import ProcessStart
 from lagom.launch.cached_config import keep_config
-from tests.forked_commands import lagom
-from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, launch
+from tests.forked_commands import Lagom
+from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, events_in, launch
 from tests.system.test_candidates import after, after_something_faster, moves_of
 from tests.system.test_first_contact import HEAD, RULE
 from tests.tiers import amount
+from tests.waiting import wait_until
 
-#: Long enough for the launcher to see its ranks.
-SHORT = (*JOB, "--iterations", "30", "--real-ms", "50")
 TUNES = "lagom: plan: tune while it runs;"
 #: Of another number of layers and tokens, with like communicators.
 LIKE_JOB = (*JOB[:2], "--ranks", "2", "--layers", "3", "--tokens", "4096")
@@ -36,7 +35,7 @@ def keep(
     place: Path,
     monkeypatch: pytest.MonkeyPatch,
     ranks: int = 2,
-    job: tuple[str, ...] = SHORT,
+    job: tuple[str, ...] = UNHURRIED_JOB,
     start: str = "",
     **more: str,
 ) -> str:
@@ -65,7 +64,7 @@ def test_the_config_is_replayed_and_fresh_or_another_variable_searches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = keep(tmp_path, monkeypatch)
-    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    _, done = launch(tmp_path, job=UNHURRIED_JOB, until=journal.PlanCommitted, LAGOM_CACHE=cache)
     assert "plan: replay config cached by lagom tune on 20" in lines(done)[0]
     assert "tune if it does not fit (or --fresh)" in lines(done)[0]
     assert any("in force: saved config (1 site or rule) on 2 ranks" in line for line in lines(done))
@@ -76,13 +75,14 @@ def test_the_config_is_replayed_and_fresh_or_another_variable_searches(
         assert lines(done)[0].startswith(TUNES)
 
 
+def is_refused(events: list[Any]) -> bool:
+    return any(getattr(event, "refusal", None) is not None for event in events)
+
+
 def test_a_config_that_the_ranks_refuse_is_not_used_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_refused(events: list[Any]) -> bool:
-        return any(getattr(event, "refusal", None) is not None for event in events)
-
-    cache = keep(tmp_path, monkeypatch, ranks=16, job=UNHURRIED_JOB)
+    cache = keep(tmp_path, monkeypatch, ranks=16)
     _, done = launch(tmp_path, job=UNHURRIED_JOB, until=is_refused, LAGOM_CACHE=cache)
     assert "plan: replay config cached by" in plan_of(done)
     assert any(
@@ -99,7 +99,7 @@ def test_start_settings_of_a_config_that_the_ranks_refuse_are_said_to_have_been_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = keep(tmp_path, monkeypatch, ranks=16, start='environment NCCL_SOCKET_NTHREADS "4"\n')
-    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    _, done = launch(tmp_path, job=UNHURRIED_JOB, until=is_refused, LAGOM_CACHE=cache)
     assert "lagom: set for the saved config: NCCL_SOCKET_NTHREADS=4" in lines(done)
     assert "start settings were in force, not at the next start: made for 16" in lines(done)[-2]
 
@@ -119,13 +119,18 @@ def test_two_jobs_at_once_replay_one_config(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "shm").mkdir()
     ours = {"LAGOM_SHM_DIR": str(tmp_path / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": cache}
 
-    def start(name: str) -> subprocess.CompletedProcess[str]:
-        return lagom("run", "--dir", name, "--", *SHORT, env=bare_environment() | ours)
+    def is_in_force(name: str) -> bool:
+        return any(isinstance(event, journal.PlanCommitted) for event in events_in(tmp_path / name))
 
-    with ThreadPoolExecutor() as pool:
-        both = list(pool.map(start, ("one", "two")))
-    assert all("plan: replay config cached by" in plan_of(done) for done in both)
-    assert [read_run(tmp_path / name).verdict for name in ("one", "two")] == ["replayed", "replayed"]
+    names = ("one", "two")
+    both = [Lagom("run", "--dir", name, "--", *UNHURRIED_JOB, env=bare_environment() | ours) for name in names]
+    wait_until(lambda: all(map(is_in_force, names)), "the saved config in force in both jobs")
+    for process, name in zip(both, names, strict=True):
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()
+        assert process.returncode == 0, said
+        assert "plan: replay config cached by" in said[1]
+        assert read_run(tmp_path / name).verdict == "replayed"
 
 
 @pytest.mark.parametrize("how", ["foreign", "writable", "damaged", "no folder"])

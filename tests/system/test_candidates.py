@@ -53,7 +53,7 @@ def saved_configs(file: Path) -> list[tuple[journal.ConfigRecord, ...]]:
     return [tuple(map(journal.ConfigRecord.of, assignment.configs)) for assignment in found if assignment is not None]
 
 
-@pytest.mark.parametrize("strategy", amount(["guided"], ["lagom", "guided"]))
+@pytest.mark.parametrize("strategy", amount(["auto"], ["auto", "lagom"]))
 def test_an_interrupted_search_goes_on_with_its_best_so_far(strategy: str, tmp_path: Path) -> None:
     first, second = folder(tmp_path, "first"), folder(tmp_path, "second")
     events, done = launch(first, "--strategy", strategy, until=after_something_faster, job=UNHURRIED_JOB)
