@@ -70,7 +70,9 @@ def test_untuned_calls_run_as_without_headroom(version: str, job: Job, tmp_path:
 def test_a_controller_killed_in_the_first_second_leaves_stock(job: Job, tmp_path: Path) -> None:
     stock = ran(job, tmp_path / "stock", SPEC)
     spec = replace(SPEC, iterations=200, pace=False)  # nobody reads on
-    with JobController(job.with_(**ROOM), job.folder) as controller:
+    # Still learning when it is killed, however late that is.
+    learning = ("--stable-iterations", str(2 * spec.iterations))
+    with JobController(job.with_(**ROOM), job.folder, learning) as controller:
         controller.wait_for_region()
         with VirtualJob(spec, tmp_path / "killed", job.with_(**ROOM)) as ranks:
             assert ranks.wait_iteration(3)
