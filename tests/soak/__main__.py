@@ -130,7 +130,7 @@ class Soak:
         end = time.monotonic() + seconds
         while not over() and time.monotonic() < end:
             self._weather.blow()
-            if complaint := self._keeper.look(self._weather.header_is_suspect):
+            if complaint := self._keeper.look(self._weather.damaged_until):
                 self.faults.append(complaint)
                 return
             if (generation := self._weather.generation) is not None:

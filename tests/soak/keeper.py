@@ -102,8 +102,9 @@ class Keeper:
         self._process, self.paused_until, self._stopping_since = None, 0.0, None
         self._due = time.monotonic() + pause
 
-    def look(self, excused: bool) -> str:
-        """Restarts, resumes, measures. Returns what is wrong, or nothing; ``excused``: the region may be unusable."""
+    def look(self, damaged_until: float) -> str:
+        """Restarts, resumes, measures. Returns what is wrong, or nothing. Who began before ``damaged_until`` (monotonic
+        clock, s) may have found the region unusable."""
         now = time.monotonic()
         if self._process is None:
             if self._due is not None and now >= self._due:
@@ -117,14 +118,14 @@ class Keeper:
             self._measure(self._process.process.pid)
             late = self._stopping_since is not None and now - self._stopping_since > STOP_SECONDS
             return f"a controller did not end within {STOP_SECONDS} s of SIGTERM" if late else ""
-        return self._ended(code, excused)
+        return self._ended(code, excused=self.lives[-1].began < damaged_until)
 
     def _measure(self, pid: int) -> None:
         if time.monotonic() - self._measured > 1.0:
             self._measured = time.monotonic()
             self.largest, self.files = max(self.largest, resident_bytes(pid)), max(self.files, open_files(pid))
 
-    def _ended(self, code: int, excused: bool) -> str:
+    def _ended(self, code: int, *, excused: bool) -> str:
         if self._stopping_since is not None and code in (0, -signal.SIGTERM):
             # Not yet ready for signals, it just ends: nothing was begun.
             self._over("stopped" if code == 0 else "stopped at its start", self._pause_then)

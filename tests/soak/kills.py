@@ -124,12 +124,14 @@ class Executioner:
 
     def _await_end(self, child: Forked, seconds: float, witness: Witness) -> None:
         """Until it has ended, or its time is over; learns meanwhile how long attaching takes here."""
-        began, before, attached = time.monotonic(), witness.generation(), False
+        began, before, attached, lived = time.monotonic(), witness.generation(), False, 0.0
         while (lived := time.monotonic() - began) < seconds and child.poll() is None:
             if not attached and witness.generation() != before:
                 attached = True
                 self._attach_seconds += 0.1 * (min(lived, 0.5) - self._attach_seconds)
             time.sleep(0.0005)
+        if not attached and child.poll() is None and lived > self._attach_seconds:  # where it is slow, none would
+            self._attach_seconds += 0.1 * (min(lived, 10.0) - self._attach_seconds)
 
     def _main(self, mine: Mine | None) -> Any:
         def main(arguments: list[str]) -> int:
