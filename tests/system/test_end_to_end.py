@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator
 from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.processor_time import shared as charged_apart
+from tests.system.launched import events_in
 from tests.system.support import Job
 from tests.waiting import wait_until
 
@@ -50,11 +50,11 @@ class Watch:
 @contextmanager
 def watching(shared: Path) -> Iterator[Watch]:
     """Looks at our children and at the region several times a second."""
-    seen, over = Watch(), threading.Event()
+    seen, over, others = Watch(), threading.Event(), set(children(os.getpid()))
 
     def look() -> None:
         while not over.wait(0.1):
-            for pid in children(os.getpid()):
+            for pid in set(children(os.getpid())) - others:
                 seen.processes.add(pid)
                 if "lagom.controller" in command_line(pid):
                     seen.controller_rss = max(seen.controller_rss, resident_bytes(pid))
@@ -238,6 +238,10 @@ def test_saved_config_of_another_job_is_refused(tuned: Tuned, job: Job, tmp_path
 # -- Ctrl-C
 
 
+def ranks_joined(log: Path) -> int:
+    return sum(isinstance(event, journal.RankJoined) for event in events_in(log))
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals, code: int) -> None:
     shared = tmp_path / "shm"
@@ -251,9 +255,8 @@ def test_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals, code
         stderr=subprocess.STDOUT,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
     )
-    wait_until(lambda: len(children(demo.pid)) >= 9, "8 ranks and a controller", pause=0.05)
+    wait_until(lambda: ranks_joined(tmp_path / "log") == 8, "8 ranks", pause=0.05)
     started = children(demo.pid)
-    time.sleep(1.0)
     demo.send_signal(number)
     output, _ = demo.communicate()
     assert demo.returncode == code, output.decode()

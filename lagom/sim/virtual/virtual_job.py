@@ -96,8 +96,12 @@ class VirtualJob:
     def __enter__(self) -> VirtualJob:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.spec.save(self.folder / "spec.json")
-        for rank in range(self.spec.ranks):
-            self.processes.append(self._start(rank))
+        try:
+            for rank in range(self.spec.ranks):
+                self.processes.append(self._start(rank))
+        except BaseException:  # Ctrl-C, while only some have been started
+            self.__exit__()
+            raise
         return self
 
     def _start(self, rank: int) -> Process:
