@@ -140,16 +140,6 @@ def test_a_command_that_never_calls_nccl_is_refused_after_one_process(tmp_path: 
         assert sum(run["arm"] != "off" for run in raw["runs"]) == 1
 
 
-def test_another_job_of_the_same_user_is_not_taken_for_the_command(tmp_path: Path) -> None:
-    """Its shared memory came while `-- sleep 2` ran, and that was compared: off 1.001x, exit 0."""
-    other = (
-        "import time\nfrom lagom.wire.region import Region\n"
-        "other = Region.create('lagom.other uid=0 boot=1 host=-')\ntime.sleep(1)\nother.close(unlink=True)"
-    )
-    done = bench(tmp_path, "--arms", "off", "--rounds", "1", job=(sys.executable, "-c", other), code=1)
-    assert "no rank was seen to call NCCL through the plugin" in done.stderr
-
-
 @pytest.mark.slow
 def test_wall_time_is_that_of_the_job_and_holds_nothing_of_our_launcher(tmp_path: Path) -> None:
     """Processes of two seconds, with the plugin and without, take equally long: an iteration lasts 50 ms, in which the

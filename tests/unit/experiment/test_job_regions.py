@@ -12,6 +12,7 @@ from lagom.experiment import job_regions
 from lagom.experiment.job_regions import FIRST_LOOKS, SPAN_SECONDS, JobRegions, RankStart, digest
 from lagom.start import VARIABLES
 from lagom.wire.peek import GroupView, RegionView, Untunable
+from lagom.wire.region import Region
 from lagom.wire.views import CommunicatorView, ProcessView, SlotView
 
 WANTED = {"NCCL_SOCKET_NTHREADS": "4", "NCCL_MIN_NCHANNELS": "8"}
@@ -117,3 +118,16 @@ def test_a_digest_tells_values_apart_and_an_empty_one_from_none() -> None:
     assert digest("") == 0, "not set"
     values = {value for variable in VARIABLES for value in variable.values}
     assert all(0 < digest(value) < 256 for value in values)
+
+
+@pytest.mark.parametrize(("is_looked_at", "made"), [(True, False), (False, None)])
+def test_the_region_of_another_job_is_not_taken_for_this_one_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_looked_at: bool, made: bool | None
+) -> None:
+    """Where no look fell into its time, nobody can tell whose it was."""
+    monkeypatch.setenv("LAGOM_SHM_DIR", str(tmp_path))
+    with JobRegions({"LAGOM_JOB_ID": "bench", "LAGOM_SHM_DIR": str(tmp_path)}, is_new=True) as regions:
+        with Region.create("lagom.other uid=0 boot=1 host=-"):
+            if is_looked_at:
+                regions.look()
+        assert regions.was_made() is made
