@@ -92,7 +92,7 @@ class Proxy:
 
 @pytest.fixture
 def host() -> Iterator[StoreExchange]:
-    found = StoreExchange(HOST, free_port(), 60.0)
+    found = StoreExchange(HOST, free_port(), PATIENCE, PATIENCE)
     yield found
     found.close()
 
@@ -106,7 +106,7 @@ def proxy(host: StoreExchange) -> Iterator[Proxy]:
 
 def beside(host: StoreExchange) -> StoreExchange:
     address, port = read_endpoint(host.name)
-    return StoreExchange(address, port, 60.0)
+    return StoreExchange(address, port, PATIENCE, PATIENCE)
 
 
 def is_listening(port: int) -> bool:
@@ -126,7 +126,7 @@ def test_one_hosts_and_all_read_what_was_written_first(host: StoreExchange) -> N
 
 def test_it_listens_on_the_named_address_alone_and_until_it_is_closed() -> None:
     port = free_port()
-    host = StoreExchange(HOST, port, 60.0)
+    host = StoreExchange(HOST, port, PATIENCE, PATIENCE)
     assert is_listening(port)
     with socket.socket() as one:
         assert one.connect_ex(("127.0.0.2", port)) != 0
@@ -135,7 +135,7 @@ def test_it_listens_on_the_named_address_alone_and_until_it_is_closed() -> None:
 
 
 def test_the_rounds_of_two_launchers_survive_a_proxy_that_cuts(host: StoreExchange, proxy: Proxy) -> None:
-    other = StoreExchange(HOST, proxy.port, 60.0)
+    other = StoreExchange(HOST, proxy.port, PATIENCE, PATIENCE)
     other.may_coordinate = other.is_host = False  # this machine has the proxy's address too, but not its port
     one, two = (each.result() for each in at_once([lambda: join(host, "a"), lambda: join(other, "b")]))
 
@@ -160,7 +160,7 @@ def test_the_rounds_of_two_launchers_survive_a_proxy_that_cuts(host: StoreExchan
 
 
 def test_a_store_that_answers_nothing_costs_a_deadline(host: StoreExchange, proxy: Proxy) -> None:
-    other = StoreExchange(HOST, proxy.port, 60.0, deadline=PATIENCE)
+    other = StoreExchange(HOST, proxy.port, PATIENCE, PATIENCE)
     proxy.is_silent = True
     other._deadline = 0.3  # of this alone: a busy machine takes longer than that to connect
     with pytest.raises(
@@ -175,8 +175,8 @@ def test_a_store_that_answers_nothing_costs_a_deadline(host: StoreExchange, prox
 
 
 def test_another_store_at_the_same_address_is_not_written_to(host: StoreExchange, proxy: Proxy) -> None:
-    other = StoreExchange(HOST, proxy.port, 60.0)
-    another = StoreExchange(HOST, free_port(), 60.0)
+    other = StoreExchange(HOST, proxy.port, PATIENCE, PATIENCE)
+    another = StoreExchange(HOST, free_port(), PATIENCE, PATIENCE)
     proxy._target = int(another.name.rpartition(":")[2])
     proxy.cut()
     with pytest.raises(ExchangeError, match="not the store that this launcher has written to"):
@@ -213,9 +213,9 @@ def test_who_waits_for_a_host_has_waited_so_long(monkeypatch: pytest.MonkeyPatch
 
     def host_later() -> StoreExchange:
         knocked.wait(PATIENCE)
-        return StoreExchange(HOST, port, 60.0)
+        return StoreExchange(HOST, port, PATIENCE, PATIENCE)
 
-    other, host = (one.result() for one in at_once([lambda: StoreExchange(HOST, port, 60.0), host_later]))
+    other, host = (one.result() for one in at_once([lambda: StoreExchange(HOST, port, PATIENCE, PATIENCE), host_later]))
     assert (host.is_host, other.is_host) == (True, False)
     assert host.waited > 0.0
     assert other.waited >= store_exchange.RETRY_SECONDS, "nobody was there when it knocked first"
@@ -262,7 +262,7 @@ def test_a_foreign_server_is_one_sentence() -> None:
 def test_a_vote_whose_host_is_gone_does_not_start_the_command(
     host: StoreExchange, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = StoreExchange(HOST, proxy.port, 60.0)
+    other = StoreExchange(HOST, proxy.port, PATIENCE, PATIENCE)
     other.may_coordinate = True  # alone there: it waits with seat 0
     put_once = other.put_once
 
@@ -329,7 +329,7 @@ def takes(thread: str, number: int) -> bool:
 def test_no_thread_of_an_exchange_takes_a_signal_that_is_for_the_job() -> None:
     """`lagom run` hands it on: what another thread takes ends the launcher, and the job stays."""
     before = threads()
-    session = join(StoreExchange(HOST, free_port()), "a", count=1)
+    session = join(StoreExchange(HOST, free_port(), deadline=PATIENCE), "a", count=1)
     try:
         ours = threads() - before
         wait_until(lambda: not any(takes(one, signal.SIGTERM) for one in ours), "threads that leave the signal")
