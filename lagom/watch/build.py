@@ -184,7 +184,7 @@ def _phase(shared: RegionView, group: GroupView, comm: CommState, count: Count |
     agreed = count is not None and count.epoch > 0
     if not shared.controller_alive:
         return _without_controller(comm, agreed)
-    if comm.phase is None or comm.phase.phase != "searching":
+    if comm.phase is None or comm.phase.phase not in ("searching", "finalizing"):
         return GroupPhase.LEARNING, comm.drift
     return PURPOSES.get(comm.phase.purpose, GroupPhase.SEARCHING), ""
 

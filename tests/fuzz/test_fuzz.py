@@ -83,8 +83,10 @@ def test_what_a_killed_run_left_in_shared_memory_goes_with_the_next(tmp_path: Pa
     left, kept = (Path(f"/dev/shm/lagom-fuzz-{pid}-{tmp_path.name[-8:]}") for pid in (ended.pid, os.getpid()))
     try:
         for folder in (left, kept):
-            folder.mkdir()
-            (folder / "lagom-0-0").touch()
+            made = folder.with_name(f".{folder.name}")  # a fuzzer beside this test takes `left` away once it sees it
+            made.mkdir()
+            (made / "lagom-0-0").touch()
+            made.rename(folder)
         run([str(build("region", "standalone")), "-seconds=0"], {"LAGOM_FUZZ_INPUT": str(tmp_path / "input")})
         assert not left.exists()
         assert kept.exists()

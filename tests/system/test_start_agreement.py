@@ -22,7 +22,6 @@ from tests.waiting import wait_until
 SETTING = "NCCL_SOCKET_NTHREADS=4"
 #: What a rank of a node was started with, in a file of the node.
 SHOW = ("sh", "-c", 'echo "${NCCL_SOCKET_NTHREADS-none}" > "started-$NCCL_HOSTID"')
-SHORT = (*JOB, "--iterations", "40", "--real-ms", "50")
 
 
 def environ_of(place: Path, node: str, **more: str) -> dict[str, str]:
@@ -66,6 +65,10 @@ def notes_in(folder: Path) -> list[str]:
     return [event.text for event in events_in(folder) if isinstance(event, journal.Note) and event.level == "warning"]
 
 
+def has_looked_at_starts(folder: Path) -> bool:
+    return any(isinstance(event, journal.StartSettings) for event in events_in(folder))
+
+
 def has_voted(place: Path) -> set[str]:
     """The nodes that have a seat in the first session."""
     return {json.loads(file.read_text())["node"] for file in place.glob("meet/starts/*/1/seat/[0-9]")}
@@ -82,10 +85,14 @@ def started(place: Path) -> Mapping[str, str]:
 
 def test_both_start_from_their_caches_and_the_log_and_the_report_name_the_nodes(tmp_path: Path) -> None:
     """On b a wrapper sets another value for its ranks: they are named in b's log, and b does not take part again."""
-    job = ("sh", "-c", f"[ $NCCL_HOSTID = a ] || export NCCL_SOCKET_NTHREADS=1; exec {shlex.join(SHORT)}")
+    job = ("sh", "-c", f"[ $NCCL_HOSTID = a ] || export NCCL_SOCKET_NTHREADS=1; exec {shlex.join(JOB)}")
     for node in "ab":
         keep(tmp_path, node, job)
-    lines = {node: ended(process) for node, process in {node: start(tmp_path, node, job=job) for node in "ab"}.items()}
+    processes = {node: start(tmp_path, node, job=job) for node in "ab"}
+    for node, process in processes.items():
+        wait_until(lambda node=node: has_looked_at_starts(tmp_path / f"log-{node}"), f"the ranks of {node}")
+        process.send_signal(signal.SIGTERM)
+    lines = {node: ended(process) for node, process in processes.items()}
     agreed = {f"lagom: start settings agreed by 2 nodes ({names}): {SETTING}" for names in ("a, b", "b, a")}
     for node in "ab":
         assert about_the_vote(lines[node]) in agreed

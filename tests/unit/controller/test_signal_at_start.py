@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lagom import journal
+
 #: The signal comes before or after the region is made, and before anything could handle it.
 JOB = """
 import os, signal, sys
@@ -43,8 +45,9 @@ def test_a_signal_while_the_region_is_made_leaves_nothing_behind(tmp_path: Path,
         env={**os.environ, "LAGOM_SHM_DIR": str(shm)},
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     assert list(shm.iterdir()) == []
+    *_, end = journal.read(tmp_path / "log" / journal.LOG_NAME)
+    assert (end.kind, end.reason) == ("job_end", "stopped by SIGTERM")

@@ -179,13 +179,14 @@ def told(self, timeout=None):
     Path("waits").touch()
     return wait(self, timeout)
 process.subprocess.Popen.wait = told
-process.run_process(process.ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None))
+started = lambda: Path("started").touch()  # before that Ctrl-C may come while Popen is not over
+process.run_process(process.ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None, while_it_runs=started))
 """
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    pid, waits = tmp_path / "pid", tmp_path / "waits"
+    pid, started, waits = tmp_path / "pid", tmp_path / "started", tmp_path / "waits"
     line = [sys.executable, "-c", ours]
     with subprocess.Popen(line, cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL) as process:
-        wait_until(lambda: pid.exists() and pid.read_text(), "the job's own process")
+        wait_until(lambda: started.exists() and pid.exists() and pid.read_text(), "the job's own process")
         process.send_signal(signal.SIGINT)
         wait_until(waits.exists, "the waiting for the job's end")
         process.send_signal(signal.SIGINT)

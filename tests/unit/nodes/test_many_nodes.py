@@ -18,6 +18,7 @@ from lagom.nodes.worker import Given, Worker
 from tests.tiers import FULL, amount
 from tests.unit.nodes.launchers import SETTINGS, Processes, at_once, join
 from tests.unit.nodes.test_store_exchange import HOST, free_port
+from tests.waiting import PATIENCE
 
 ROUNDS = 5
 MOST_SECONDS = 1.0
@@ -36,14 +37,14 @@ class Inline(Worker):
 @pytest.mark.parametrize("count", amount([2, 16], [2, 16, 64, 128]))
 def test_bookkeeping_of_a_round(kind: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    host = StoreExchange(HOST, port, 60.0) if kind == "store" else None
+    host = StoreExchange(HOST, port, PATIENCE, PATIENCE) if kind == "store" else None
     seconds: list[float] = []
 
     def launch(at: int) -> int:
         exchange: Exchange = FolderExchange(tmp_path / "x")
         exchange._worker = Inline()
         if kind == "store":
-            exchange = host if at == 0 and host is not None else StoreExchange(HOST, port, 60.0)
+            exchange = host if at == 0 and host is not None else StoreExchange(HOST, port, PATIENCE, PATIENCE)
         process = Processes(Done(exit=0, ended="us", value=1.0))
         with join(exchange, f"n{at}", count, life=LIFE) as session:
             running = Rounds(session, process)

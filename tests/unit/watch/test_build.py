@@ -63,6 +63,7 @@ def in_phase(name: journal.PhaseName, purpose: str = "") -> journal.Phase:
         (region(group(*BOTH)), (START, PROGRAM, BASELINE, in_phase("searching", "trial")), GroupPhase.SEARCHING),
         (region(group(*BOTH)), (START, PROGRAM, BASELINE, in_phase("searching", "confirm")), GroupPhase.CONFIRMING),
         (region(group(*BOTH)), (START, PROGRAM, BASELINE, in_phase("searching", "final")), GroupPhase.PROVING),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, in_phase("finalizing")), GroupPhase.SEARCHING),
         (region(group(*BOTH)), SEARCH, GroupPhase.TUNED),
         (
             region(group(*BOTH)),
