@@ -15,7 +15,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import traceback
@@ -23,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.ports import WORKER, free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Imported once for all: what the jobs need, and what torch imports at the first step of an optimizer.
@@ -63,7 +64,7 @@ def run(
     listed = folder / "jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
     command = [*before, python, "-m", __name__, str(listed), *imports]
-    shown = {**environ, **QUIET, "PYTHONPATH": str(ROOT)}
+    shown = {**environ, **QUIET, "PYTHONPATH": str(ROOT), WORKER: os.environ.get(WORKER, "gw0")}
     done = subprocess.run(command, cwd=folder, env=shown, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     codes = json.loads((folder / "codes.json").read_text())
@@ -72,11 +73,8 @@ def run(
 
 def _code_of(job: Job) -> int:
     """0, or how the first rank ended that failed; the others are ended then."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     group = {"WORLD_SIZE": str(job.ranks), "LOCAL_WORLD_SIZE": str(job.ranks), "MASTER_ADDR": "127.0.0.1"}
-    group |= {"MASTER_PORT": str(port), "GROUP_RANK": "0"}
+    group |= {"MASTER_PORT": str(free_port()), "GROUP_RANK": "0"}
     ranks = set()
     for rank in range(job.ranks):
         if (pid := os.fork()) == 0:

@@ -15,9 +15,10 @@ from lagom.nodes.heartbeat import Life
 from lagom.nodes.rounds import Rounds
 from lagom.nodes.store_exchange import StoreExchange
 from lagom.nodes.worker import Given, Worker
+from tests.ports import free_port
 from tests.tiers import FULL, amount
 from tests.unit.nodes.launchers import SETTINGS, Processes, at_once, join
-from tests.unit.nodes.test_store_exchange import HOST, free_port
+from tests.unit.nodes.test_store_exchange import HOST
 from tests.waiting import PATIENCE
 
 ROUNDS = 5

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import select
 import signal
 import socket
@@ -25,22 +24,12 @@ from lagom.nodes.exchange import ExchangeError, Mark
 from lagom.nodes.rounds import RoundResult, Rounds
 from lagom.nodes.store_exchange import StoreExchange, read_endpoint
 from lagom.nodes.vote import vote
+from tests.ports import free_port
 from tests.unit.nodes.launchers import FACTS, LIFE, SETTINGS, Processes, at_once, join
 from tests.unit.nodes.test_rounds import VALUE
 from tests.waiting import PATIENCE, wait_until
 
 HOST = "127.0.0.1"
-
-
-def free_port() -> int:
-    """Of this worker's own, below those that the kernel gives to anybody: nobody takes it before it is listened on."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    while True:
-        port = 10_000 + 100 * worker + random.SystemRandom().randrange(100)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the store does: else where one was just now
-            one.bind((HOST, port))
-            return port
 
 
 class Proxy:
