@@ -145,11 +145,11 @@ def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
 
 def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:
     """Sequence lengths that change for good, in mid-search: it begins at iteration 150 to 190 and takes 700. The next
-    search begins, too."""
+    search comes to its end."""
 
     def is_searched_again(seen: Played) -> bool:
         again = next(iter(seen.of(journal.Program)[1:]), None)
-        return again is not None and any(move.t >= again.t for move in seen.of(journal.Move))
+        return again is not None and any(outcome.t >= again.t for outcome in seen.of(journal.Outcome))
 
     spec = replace(SCENE.spec(), events=(WorkloadEvent(500, share=0.5),), skew_us=UNHURRIED_US)
     run = play(spec, job, tmp_path, *UNHURRIED, until=is_searched_again)
@@ -158,6 +158,7 @@ def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:
         pytest.approx(0.5 * run.of(journal.Program)[0].sites[0].bytes, rel=0.01),
     ]
     assert any("the calls have been others" in note for note in run.notes)
+    assert run.of(journal.Outcome)[-1].verdict in ENDS
 
 
 def test_micro_batches_without_synchronisation_are_one_iteration(job: Job, tmp_path: Path) -> None:
@@ -183,9 +184,7 @@ def test_an_iteration_of_a_thousand_calls_is_tuned_too(job: Job, tmp_path: Path)
     """Of twenty only twelve are remembered; the others are counted as they go by."""
     calls = fsdp_like_calls(366, 4 << 20)
     assert 20 * len(calls) > HISTORY_CALLS > 3 * len(calls)
-
-    def has_tried_one(seen: Played) -> bool:
-        return any(move.samples and move.purpose != "baseline" for move in seen.of(journal.Move))
-
-    run = play(plain(calls), job, tmp_path, *UNHURRIED, until=has_tried_one)
+    run = tune(plain(calls), job, tmp_path, search_seconds=10)
     assert [program.period for program in run.of(journal.Program)] == [len(calls)]
+    assert run.of(journal.Outcome)[0].verdict in STOCK_KEPT, run.of(journal.Outcome)[0].reason
+    assert run.of(journal.Move), "nothing was tried"
