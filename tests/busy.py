@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import psutil
@@ -63,18 +63,16 @@ def pause_processes(root: psutil.Process, over: threading.Event) -> None:
 
 
 @contextmanager
-def pauses(pid: int, *, wanted: bool) -> Iterator[None]:
-    """Its descendants are stopped now and then meanwhile, if that is wanted."""
+def pauses(pid: int) -> Iterator[None]:
+    """Its descendants are stopped now and then meanwhile."""
     over = threading.Event()
     thread = threading.Thread(target=pause_processes, args=(psutil.Process(pid), over))
-    if wanted:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        if wanted:
-            thread.join()
+        thread.join()
 
 
 def run(command: list[str], log: Path, *, paused: bool) -> int:
@@ -82,7 +80,7 @@ def run(command: list[str], log: Path, *, paused: bool) -> int:
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            with pauses(process.pid, wanted=paused):
+            with pauses(process.pid) if paused else nullcontext():
                 return process.wait()
         finally:
             if process.poll() is None:

@@ -52,8 +52,7 @@ def _end_after(process: Lagom, folder: Path, until: type | Callable[[list[Any]],
     """The signal is passed on to the job, which ends in order."""
 
     def is_there() -> bool:
-        events = events_in(folder)
-        return any(isinstance(event, until) for event in events) if isinstance(until, type) else until(events)
+        return has_event(folder, until) if isinstance(until, type) else until(events_in(folder))
 
     wait_until(lambda: process.poll() is not None or is_there(), f"{until.__name__} in {folder}")
     process.send_signal(ending)
@@ -63,3 +62,8 @@ def events_in(folder: Path) -> list[Any]:
     """What the log says so far."""
     log = folder / journal.LOG_NAME
     return list(journal.read(log)) if log.exists() else []
+
+
+def has_event(folder: Path, kind: type) -> bool:
+    """Whether the log has one of that kind so far."""
+    return any(isinstance(event, kind) for event in events_in(folder))

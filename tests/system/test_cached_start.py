@@ -18,7 +18,7 @@ from lagom.atlas import load_atlas
 from lagom.experiment.process import ProcessStart
 from lagom.launch.cached_config import keep_config
 from tests.forked_commands import Lagom
-from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, events_in, launch
+from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, has_event, launch
 from tests.system.test_candidates import after, after_something_faster, moves_of
 from tests.system.test_first_contact import HEAD, RULE
 from tests.tiers import amount
@@ -119,12 +119,10 @@ def test_two_jobs_at_once_replay_one_config(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "shm").mkdir()
     ours = {"LAGOM_SHM_DIR": str(tmp_path / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": cache}
 
-    def is_in_force(name: str) -> bool:
-        return any(isinstance(event, journal.PlanCommitted) for event in events_in(tmp_path / name))
-
     names = ("one", "two")
     both = [Lagom("run", "--dir", name, "--", *UNHURRIED_JOB, env=bare_environment() | ours) for name in names]
-    wait_until(lambda: all(map(is_in_force, names)), "the saved config in force in both jobs")
+    for name in names:
+        wait_until(lambda name=name: has_event(tmp_path / name, journal.PlanCommitted), f"the saved config in {name}")
     for process, name in zip(both, names, strict=True):
         process.send_signal(signal.SIGTERM)
         said = process.communicate()

@@ -15,7 +15,7 @@ import pytest
 from lagom import journal, read_run
 from lagom.launch.cached_config import find_cached, keep_config
 from tests.forked_commands import Lagom
-from tests.system.launched import JOB, bare_environment, events_in
+from tests.system.launched import JOB, bare_environment, events_in, has_event
 from tests.system.test_first_contact import HEAD
 from tests.waiting import wait_until
 
@@ -65,10 +65,6 @@ def notes_in(folder: Path) -> list[str]:
     return [event.text for event in events_in(folder) if isinstance(event, journal.Note) and event.level == "warning"]
 
 
-def has_looked_at_starts(folder: Path) -> bool:
-    return any(isinstance(event, journal.StartSettings) for event in events_in(folder))
-
-
 def has_voted(place: Path) -> set[str]:
     """The nodes that have a seat in the first session."""
     return {json.loads(file.read_text())["node"] for file in place.glob("meet/starts/*/1/seat/[0-9]")}
@@ -90,7 +86,7 @@ def test_both_start_from_their_caches_and_the_log_and_the_report_name_the_nodes(
         keep(tmp_path, node, job)
     processes = {node: start(tmp_path, node, job=job) for node in "ab"}
     for node, process in processes.items():
-        wait_until(lambda node=node: has_looked_at_starts(tmp_path / f"log-{node}"), f"the ranks of {node}")
+        wait_until(lambda node=node: has_event(tmp_path / f"log-{node}", journal.StartSettings), node)
         process.send_signal(signal.SIGTERM)
     lines = {node: ended(process) for node, process in processes.items()}
     agreed = {f"lagom: start settings agreed by 2 nodes ({names}): {SETTING}" for names in ("a, b", "b, a")}
