@@ -103,7 +103,7 @@ def _matrix_name(gpus: int) -> str:
 
 @cache
 def raw(name: str) -> Any:
-    """A file of raw results, read once: rows ask for the same ones again and again. Nobody may change it."""
+    """A file of raw results, read once: rows ask for the same ones again and again, and do not change it."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 

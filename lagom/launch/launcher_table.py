@@ -155,8 +155,7 @@ LAUNCHERS = (
     # -- of ranks, elsewhere
     Launcher(
         names=("srun", "sbatch", "salloc", "flux", "jsrun", "aprun", "ibrun"), starts=Starts.AWAY,
-        verbs=("run", "submit"), nodes=("-N", "--nodes"), variables=("--export",),
-        listing=("--export",),
+        verbs=("run", "submit"), nodes=("-N", "--nodes"), variables=("--export",), listing=("--export",),
         flags=("-l", "--label", "-u", "--unbuffered", "--exclusive", "--overlap", "-K", "--pty", "-v", "-Q"),
         differing=("--jobid", "-J", "--job-name", "-o", "--output", "-e", "--error", "-w", "--nodelist", "--dependency",
                    "-d"),

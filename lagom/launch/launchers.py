@@ -178,16 +178,13 @@ def _judge_environment(part: CommandPart) -> Started:
     if hit := names & set(launcher.clearing):
         return Started(lost=f"{part.name} {min(hit)} does not pass this environment")
     if listed := part.last(launcher.listing):
-        return Started() if "ALL" in listed[1].split(",") else Started(lost=_passes_only(part, *listed))
+        lost = f"{part.name} {'='.join(listed)} passes nothing else of this environment"
+        return Started() if "ALL" in listed[1].split(",") else Started(lost=lost)
     if launcher.passes or names & set(launcher.passing):
         return Started()
     options = " or ".join((*launcher.passing, *launcher.variables))
     only = f", only what is asked for by {options}" if options else ""
     return Started(lost=f"{part.name} does not pass this environment{only}")
-
-
-def _passes_only(part: CommandPart, option: str, value: str) -> str:
-    return f"{part.name} {option}={value} passes nothing else of this environment"
 
 
 def _judge_nodes(part: CommandPart, variables: Mapping[str, str], *, is_everywhere: bool) -> Started:
