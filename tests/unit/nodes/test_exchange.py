@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -117,7 +118,12 @@ def test_a_file_system_that_hangs_costs_a_deadline(tmp_path: Path, monkeypatch: 
     one, release = FolderExchange(tmp_path / "shared", PATIENCE), threading.Event()
     one._deadline = 0.05  # of what hangs alone: a busy machine takes longer than that for anything
     where = os if call == "listdir" else folder_exchange
-    monkeypatch.setattr(where, call, lambda *given, **more: release.wait(600.0) and errno.ENOENT)
+
+    def hang(*given: Any, **more: Any) -> None:
+        release.wait(PATIENCE)
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(where, call, hang)
     wanted = r"shared cannot be used \(no answer within 0.05 s\); name a folder"
     for number in range(2):
         with pytest.raises(NoAnswer, match=wanted):
