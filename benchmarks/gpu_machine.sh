@@ -8,7 +8,8 @@
 # Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU they
 # need LIBNCCL), strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
-# part gets what those before it have left. REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.
+# part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-*.
+# REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")/..
 carried=$here/.carry/gpu work=${GPU_MACHINE_WORK:-/tmp/measured}
@@ -96,7 +97,7 @@ part() {
         unset NCCL_P2P_DISABLE
         ;;
     nodes-fsdp | nodes-ddp)
-        within "$1" python3 -m benchmarks.nodes_start "${1#nodes-}" --out "$work/$1" --gpus "$gpus" --search 450s \
+        within "$1" python3 -m benchmarks.nodes_start "${1#nodes-}" --out "$work/$1" --gpus "$gpus" --search "${SEARCH:-330s}" \
             --seconds "$(left)"
         cp "$work/$1/nodes_start.json" "$work/$1.json" || true
         ;;

@@ -20,11 +20,13 @@ import os
 import random
 import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,10 @@ NODES = ("a", "b")
 SOCKETS = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
 BY_HAND = {"NCCL_NSOCKS_PERTHREAD": "4", "NCCL_SOCKET_NTHREADS": "4", "NCCL_MIN_NCHANNELS": "8"}
 METRIC = r'"ms": ([0-9.]+)'
-#: A launcher that has not ended by then hangs.
+#: A launcher of a job that has not ended by then hangs.
 MOST_SECONDS = 90
+#: What a search has to end in, once it is interrupted: its job's ranks are ended first.
+SECONDS_TO_END = 25
 REGIME = "2 nodes of one machine, sockets over loopback"
 ONE_CACHE = "one node without a cache"
 COMMANDS = {
@@ -62,12 +66,24 @@ class Nodes:
     def __init__(self, folder: Path, gpus: int) -> None:
         self.folder, self._each = folder, gpus // len(NODES)
 
-    def start(self, command: Sequence[str], more: Mapping[str, str], caches: Mapping[str, str] | None = None) -> Data:
+    def start(
+        self,
+        command: Sequence[str],
+        more: Mapping[str, str],
+        caches: Mapping[str, str] | None = None,
+        most_seconds: float = MOST_SECONDS,
+    ) -> Data:
         """The same command on both at once; what each printed, and how it ended. ``caches``: of a node, another folder
-        than its own."""
+        than its own. After ``most_seconds`` it is interrupted as by Ctrl-C."""
         began = time.monotonic()
         running = {node: self._begin(node, command, more, (caches or {}).get(node, "cache")) for node in NODES}
-        said = {node: self._end(process) for node, process in running.items()}
+        interruption = threading.Timer(most_seconds, interrupt, [list(running.values())])
+        interruption.start()
+        try:
+            most = began + most_seconds + SECONDS_TO_END
+            said = {node: self._end(process, most - time.monotonic()) for node, process in running.items()}
+        finally:
+            interruption.cancel()
         seconds = round(time.monotonic() - began, 1)
         return {"seconds": seconds, "exit": {node: process.returncode for node, process in running.items()}, **said}
 
@@ -83,12 +99,18 @@ class Nodes:
         )  # fmt: skip
 
     @staticmethod
-    def _end(process: subprocess.Popen[str]) -> str:
+    def _end(process: subprocess.Popen[str], seconds: float) -> str:
         try:
-            return process.communicate(timeout=None if "tune" in process.args else MOST_SECONDS)[0]  # type: ignore[operator]
+            return process.communicate(timeout=max(seconds, 1.0))[0]
         except subprocess.TimeoutExpired:
             process.kill()
             return process.communicate()[0]
+
+
+def interrupt(running: Iterable[subprocess.Popen[str]]) -> None:
+    """As Ctrl-C does. A search keeps its record then, and the same command continues it."""
+    for process in running:
+        process.send_signal(signal.SIGINT)
 
 
 def steps_of(done: Data) -> list[float]:
@@ -118,7 +140,8 @@ class Run:
         options = ["--nnodes", "2", "--out", str(self.folder / "tune"), "--metric", METRIC, "--samples", "7", *more]
         command = [sys.executable, "-m", "lagom", "tune", *options, "--budget", budget, "--", *self.job]
         began = self._since_begun()
-        done = self.nodes.start(command, {})
+        left = self.ends_at - time.monotonic() - SECONDS_TO_END
+        done = self.nodes.start(command, {}, most_seconds=max(left, 1.0))
         self._keep("searches", {**done, "budget": budget, "began": began})
         record = self.folder / "tune" / "bench.json"
         if record.exists():

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 from benchmarks.node_tables import ARMS, interleaved, table
-from benchmarks.nodes_start import ONE_CACHE, Run
+from benchmarks.nodes_start import NODES, ONE_CACHE, Nodes, Run
+from tests.waiting import wait_until
 
 TIMES = {"plain": 400.0, "found": 90.0, "by hand": 100.0}
 ENDED, STOPPED = ({"exit": {"a": code, "b": code}} for code in (0, 1))
@@ -59,7 +62,7 @@ def test_an_arm_that_ran_wholly_after_another_has_no_interval_over_it() -> None:
 class Started:
     """In place of the nodes: nothing is started."""
 
-    def start(self, command: Sequence[str], *environs: object) -> dict[str, Any]:
+    def start(self, command: Sequence[str], *environs: object, **limits: object) -> dict[str, Any]:
         return {"seconds": 1.0, "a": '"ms": 5.0\n' * 5, "b": "", **ENDED}
 
 
@@ -103,3 +106,36 @@ def test_a_process_records_when_it_began_since_the_first_call(tmp_path: Path, mo
     continued = started_in(tmp_path)
     continued.next_start("plain", 0)
     assert [process["began"] for process in continued.kept["processes"]] == [5.0, 705.0]
+
+
+WAITS = """
+import pathlib, time
+try:
+    pathlib.Path("begun").touch(); time.sleep(600)
+except KeyboardInterrupt:
+    print("kept")
+"""
+
+
+def test_launchers_whose_time_is_up_are_interrupted_and_end_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Timer(threading.Thread):
+        """Its time is up when both have begun, however long a busy machine takes for that."""
+
+        def __init__(self, seconds: float, then: Callable[..., None], arguments: list[Any]) -> None:
+            super().__init__(
+                target=lambda: (wait_until(self.have_begun, "both launchers have begun"), then(*arguments))
+            )
+
+        @staticmethod
+        def have_begun() -> bool:
+            return all((tmp_path / node / "begun").exists() for node in NODES)
+
+        def cancel(self) -> None:
+            self.join()
+
+    monkeypatch.setattr("benchmarks.nodes_start.threading.Timer", Timer)
+    done = Nodes(tmp_path, 2).start([sys.executable, "-c", WAITS], {}, most_seconds=600.0)
+    assert done["exit"] == {"a": 0, "b": 0}
+    assert (done["a"], done["b"]) == ("kept\n", "kept\n")
