@@ -25,27 +25,13 @@ def times_of(kept: Data) -> dict[str, list[float]]:
     return values
 
 
-def interleaved(kept: Data) -> Data:
-    """Without the rounds of which a process was set aside and measured again after later rounds."""
-    again = {process["round"] for process in kept.get("before_search_ended", ())}
-    return {**kept, "processes": [process for process in kept["processes"] if process["round"] not in again]}
-
-
 def table(kept: Data) -> Iterator[str]:
-    """Lines of it; of a file with several jobs, for each. Where rounds were not interleaved, first of those that were,
-    if all arms are in them."""
+    """Lines of it; of a file with several jobs, for each."""
     for name, one in kept.get("regimes", {}).items():
         yield f"\n**{name}**\n"
         yield from table(one)
-    if "processes" not in kept:
-        return
-    alone = interleaved(kept)
-    if len(alone["processes"]) < len(kept["processes"]) and {*times_of(alone)} >= {*ARMS}:
-        rounds = [process["round"] for process in alone["processes"]]
-        yield f"Rounds {min(rounds)} to {max(rounds)}, interleaved:\n"
-        yield from _rows(alone)
-        yield "\nAll processes:\n"
-    yield from _rows(kept)
+    if "processes" in kept:
+        yield from _rows(kept)
 
 
 def _rows(kept: Data) -> Iterator[str]:

@@ -61,7 +61,7 @@ HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
 #: A commit as git shortens it, without a word beside it; numbers and words are none.
 BARE = re.compile(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}\b")
 #: Commits that were rewritten before they were published, and the commit that brought what was measured with them.
-ABSENT = {"be62249": "0c15962", "15b070f": "0c15962", "fef9dfc0": "2aed5f6d"}
+ABSENT = {"be62249": "0c15962", "15b070f": "0c15962"}
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -324,14 +324,13 @@ def _started(
     hardware, data = start_results.measured_on(name)
     command = re.sub(r"^/\S+/benchmarks/nodes_start\.py", "benchmarks/nodes_start.py", data["regimes"][name]["command"])
     command = re.sub(r"--out \S+", "--out OUT", command)
-    limit = re.search(r"--budget \S+", command)
-    budget = f" (`{limit[0]}`)" if limit else ", two calls"
-    card = "2 H100" if hardware.startswith("h100") else "2 H200"
+    (limit,) = re.findall(r"--(?:budget|search) \S+", command)
+    card = " ".join(re.findall(r"^(\d+) x NVIDIA (\S+)", data["hardware"])[0])
     return MeasuredRow(
         regime, job, card, "`lagom tune`", statistics.fmean(plain), ours, hand, by_hand,
-        over, f"{start_results.minutes(name)} minutes{budget}",
+        over, f"{start_results.minutes(name)} minutes (`{limit}`)",
         _source(command, data["commit"], data["versions"]["nccl"], f"start_settings_{hardware}_202611"),
-        in_readme=name in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS),
+        in_readme=name in (start_results.TWO_LAUNCHERS[0], start_results.TWO_WINDOWS),
     )  # fmt: skip
 
 
@@ -343,16 +342,15 @@ def _sockets() -> Iterator[MeasuredRow]:
     ):
         ours, by_hand = Ratio.of(start_results.confirmed(name)), Ratio.of(start_results.by_hand(name))
         yield _started(SOCKETS, job, name, ours, hand, by_hand, Ratio.of(start_results.over_by_hand(name)))
-    fsdp, ddp = start_results.TWO_LAUNCHERS
-    ours, by_hand, over = (
-        Ratio.of(start_results.next_starts(fsdp, base, arm))
-        for base, arm in (("plain", "found"), ("plain", "by hand"), ("by hand", "found"))
-    )
-    job = "FSDP, 2 layers, 4,096 tokens, a launcher on each node; the next starts"
-    plain = statistics.fmean(start_results.times_of_next_starts(fsdp)["plain"])
-    yield _started(SOCKETS, job, fsdp, ours, hand, by_hand, over)._replace(plain_ms=plain)
-    job = "DDP, 2 layers, 2,048 tokens, a launcher on each node; confirmed by the search"
-    yield _started(SOCKETS, job, ddp, Ratio.of(start_results.confirmed(ddp)), NONE, None)
+    jobs = ("FSDP, 2 layers, 4,096 tokens", "DDP, 2 layers, 2,048 tokens")
+    for name, job in zip(start_results.TWO_LAUNCHERS, jobs, strict=True):
+        ours, by_hand, over = (
+            Ratio.of(start_results.next_starts(name, base, arm))
+            for base, arm in (("plain", "found"), ("plain", "by hand"), ("by hand", "found"))
+        )
+        plain = statistics.fmean(start_results.times_of_next_starts(name)["plain"])
+        text = f"{job}, a launcher on each node; the next starts"
+        yield _started(SOCKETS, text, name, ours, hand, by_hand, over)._replace(plain_ms=plain)
 
 
 def _costs() -> Iterator[MeasuredRow]:

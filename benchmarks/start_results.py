@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.node_tables import interleaved, times_of
+from benchmarks.node_tables import times_of
 from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.start import StartGroup
 from lagom.tune.compare import is_settled
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
 
 #: Of the files of raw samples.
-MEASURED_ON = ("h200x1", "h200x2", "h100x2", "nodes_h200x2")
+MEASURED_ON = ("h200x1", "h200x2", "h100x2", "nodes_h200x4")
 #: Of the searches on two GPUs; those of one are called time-sliced and mps.
 TWO_SOCKETS, TWO_WINDOWS = "2 GPUs, sockets", "2 GPUs, symmetric windows"
 STOPPED = "2 GPUs, sockets, first search"  # by its time limit
@@ -125,15 +125,16 @@ def next_start() -> SpeedupEstimate:
 
 
 def next_starts(regime: str, base: str, arm: str = "found") -> SpeedupEstimate:
-    """Of the starts after a search by two launchers (``found``: from the caches of both nodes) over an arm, in the
-    rounds that were interleaved."""
+    """Of the starts after a search by two launchers (``found``: from the caches of both nodes) over an arm."""
     values = times_of_next_starts(regime)
     return compared(values[base], values[arm])
 
 
-def times_of_next_starts(regime: str) -> dict[str, list[float]]:
-    """By arm, the median steps of those starts, in milliseconds."""
-    return times_of(interleaved(search(regime)))
+def times_of_next_starts(regime: str, rounds: int | None = None) -> dict[str, list[float]]:
+    """By arm, the median steps of those starts, in milliseconds; of the first ``rounds`` alone, where given."""
+    kept = search(regime)
+    which = [process for process in kept["processes"] if rounds is None or process["round"] < rounds]
+    return times_of({**kept, "processes": which})
 
 
 def _median(values: list[float]) -> float:

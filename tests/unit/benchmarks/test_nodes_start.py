@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-from benchmarks.node_tables import ARMS, interleaved, table
+from benchmarks.node_tables import ARMS, table
 from benchmarks.nodes_start import NODES, ONE_CACHE, Nodes, Run
 from tests.waiting import wait_until
 
@@ -39,21 +39,9 @@ def rows(kept: dict[str, Any]) -> dict[str, list[str]]:
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
 
 
-def test_of_rounds_that_were_not_interleaved_those_that_were_are_given_first() -> None:
-    late = [("plain", 0), ("by hand", 0), ("plain", 1), ("by hand", 1), ("found", 0), ("found", 1)]
-    kept = {"processes": processes(*late, *in_turns(2, 3))}
-    assert not any("interleaved" in line for line in table(kept))
-    kept["before_search_ended"] = processes(("found", 0), ("found", 1))
-    assert [process["round"] for process in interleaved(kept)["processes"]] == [2, 2, 2, 3, 3, 3]
-    lines = list(table(kept))
-    assert lines[0] == "Rounds 2 to 3, interleaved:\n"
-    counts = [line.split("|")[2].strip() for line in lines if line.startswith("| found")]
-    assert counts == ["2", "4"]
-
-
 def test_an_arm_that_ran_wholly_after_another_has_no_interval_over_it() -> None:
     late = [("plain", 0), ("by hand", 0), ("by hand", 1), ("plain", 1), ("found", 0), ("found", 1), ("plain", 2)]
-    found = rows({"processes": processes(*late), "before_search_ended": processes(("found", 0), ("found", 1))})["found"]
+    found = rows({"processes": processes(*late)})["found"]
     assert found[3].startswith("4.")
     assert found[4] == ""
     assert rows({"processes": processes(*in_turns(0, 1))})["found"][4].startswith("1.")
