@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import start_results
-from benchmarks.host_search_page import AFTER
 from benchmarks.jobs.paired_ratio import gain
 from benchmarks.matrix.foreign_jobs import LOADED, TUNED, mean_step
 from benchmarks.node_tables import table
 from benchmarks.readme_rows import EQUAL, SOCKETS, Ratio, cost_text, of_whole_processes, pooled_cost, ratio, raw, rows
+from benchmarks.whole_runs_page import AFTER
 from lagom.experiment.estimate import SpeedupEstimate
 
 CHUNK = "set=any:>=1M:chunk=256K"

@@ -15,15 +15,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import host_search_page, start_results
-from benchmarks.host_search import AGAIN, PLAIN, SEARCH
-from benchmarks.host_search_page import AFTER, WHOLE
+from benchmarks import start_results, whole_runs_page
 from benchmarks.matrix.foreign_jobs import AGAIN as OFF_AGAIN
 from benchmarks.matrix.foreign_jobs import OFF, ROUND, TUNED, mean_step
 from benchmarks.matrix.page_values import ending, is_older, kept_stock, nccl, result, verdict_of
 from benchmarks.matrix.rows import BY_HAND
 from benchmarks.matrix.rows import rows as matrix_rows
 from benchmarks.matrix.verdicts import between
+from benchmarks.whole_runs import AGAIN, PLAIN, SEARCH
+from benchmarks.whole_runs_page import AFTER, WHOLE
 from lagom.experiment.estimate import SpeedupEstimate
 
 RESULTS = Path(__file__).parent / "results"
@@ -140,9 +140,9 @@ def cost_text(name: str, compared: str = "speed") -> str:
 
 
 def of_whole_processes(job: str, part: str) -> Ratio:
-    """What the default strategy gave a job of ``host_search.py`` on four H200: ratio of means of processes."""
-    by_round = host_search_page.rounds(raw(HOST_SEARCH), job)
-    return Ratio.of(host_search_page.by_means(by_round, (PLAIN, AGAIN), SEARCH, part))
+    """What the default strategy gave a job of ``whole_runs.py`` on four H200: ratio of means of processes."""
+    by_round = whole_runs_page.rounds(raw(HOST_SEARCH), job)
+    return Ratio.of(whole_runs_page.by_means(by_round, (PLAIN, AGAIN), SEARCH, part))
 
 
 # -- rows
@@ -266,15 +266,15 @@ def _whole_processes() -> Iterator[MeasuredRow]:
     data = raw(HOST_SEARCH)
     session = data["sessions"][0]
     for name, job in data["jobs"].items():
-        by_round = host_search_page.rounds(data, name)
-        hand = host_search_page.better_by_hand(by_round)
-        plain = [mean for arm in (PLAIN, AGAIN) for mean in host_search_page.means(by_round, arm)]
+        by_round = whole_runs_page.rounds(data, name)
+        hand = whole_runs_page.better_by_hand(by_round)
+        plain = [mean for arm in (PLAIN, AGAIN) for mean in whole_runs_page.means(by_round, arm)]
         after, whole = of_whole_processes(name, AFTER), of_whole_processes(name, WHOLE)
-        command = f"benchmarks.host_search --gpus 4 --budget {_budget(session)}"
+        command = f"benchmarks.whole_runs --gpus 4 --budget {_budget(session)}"
         yield MeasuredRow(
             HOST, job_of(job["script"], job["options"]), "4 H200", "`auto`", statistics.fmean(plain), after,
-            f"chunk {hand}", Ratio.of(host_search_page.by_means(by_round, (PLAIN, AGAIN), hand)),
-            Ratio.of(host_search_page.by_means(by_round, (hand,), SEARCH, AFTER)),
+            f"chunk {hand}", Ratio.of(whole_runs_page.by_means(by_round, (PLAIN, AGAIN), hand)),
+            Ratio.of(whole_runs_page.by_means(by_round, (hand,), SEARCH, AFTER)),
             f"whole run with it: {whole.text}",
             _source(command, session["commit"], session["nccl_230"], HOST_SEARCH),
             "40 s to search; speed-up after it", name == "fsdp-16384",

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import host_search
-from benchmarks.host_search import AGAIN, ARMS, BY_HAND, DEFAULT_JOBS, JOBS, PLAIN, SEARCH, moments, order, row_of
-from benchmarks.host_search_page import AFTER, HALF, WHOLE, page, ratio, rounds, speedups
+from benchmarks import whole_runs
 from benchmarks.matrix.place import JOBS as SCRIPTS
 from benchmarks.matrix.place import Place
+from benchmarks.whole_runs import AGAIN, ARMS, BY_HAND, DEFAULT_JOBS, JOBS, PLAIN, SEARCH, moments, order, row_of
+from benchmarks.whole_runs_page import AFTER, HALF, WHOLE, page, ratio, rounds, speedups
 from lagom import journal
 
 SLOW = 1000.0  # a step that must not count
@@ -77,7 +77,7 @@ def test_what_is_kept_of_a_log_can_be_read_as_the_log() -> None:
     move = journal.Move(communicator=0, number=1, purpose="trial", candidate=(), verdict="baseline", reason="r",
                         samples=(({"z": 2.0}, {"z": 1.0}),))  # fmt: skip
     ranks = [journal.RankJoined(process=rank, pid=rank) for rank in range(4)]
-    kept = list(host_search.kept([*ranks, move, journal.Note(text="t")]))
+    kept = list(whole_runs.kept([*ranks, move, journal.Note(text="t")]))
     assert [one["event"] for one in kept] == ["rank_joined", "move"]
     assert journal.Move.model_validate(kept[1]) == move
 

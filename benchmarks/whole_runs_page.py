@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of ``host_search.py``: what whole processes gained, and whether the targets were reached.
+"""The page of ``whole_runs.py``: what whole processes gained, and whether the targets were reached.
 
-    python -m benchmarks.host_search_page benchmarks/results/host_search_h200x4_202611.json
+    python -m benchmarks.whole_runs_page benchmarks/results/host_search_h200x4_202611.json
 
 A round's base is the mean of its two plain processes, without their first steps. The other processes of the round are
 compared with it. A process that searches has more steps than a plain one: the plain mean stands for as many.
@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.host_search import AGAIN, ARMS, BY_HAND, PLAIN, SEARCH
 from benchmarks.matrix.foreign_jobs import START_UP_STEPS
 from benchmarks.matrix.verdicts import format_ratio
 from benchmarks.provenance import described, since
 from benchmarks.template import render
+from benchmarks.whole_runs import AGAIN, ARMS, BY_HAND, PLAIN, SEARCH
 from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs, estimate_speedup
 
 Data = dict[str, Any]
@@ -121,9 +121,9 @@ def _reached(found: SpeedupEstimate | None, target: float) -> str:
 
 
 def page(data: Data) -> str:
-    """The whole page, by ``templates/host_search.md.j2``."""
+    """The whole page, by ``templates/whole_runs.md.j2``."""
     return render(
-        "host_search",
+        "whole_runs",
         sessions=[(_session(one), since(one["commit"]) if one.get("commit") else "") for one in data["sessions"]],
         arms={arm: data["arms"][arm] for arm in ARMS},
         search_seconds=data["search_seconds"],

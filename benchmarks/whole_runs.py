@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search with a time limit gives whole processes by host memory, beside chunk sizes set by hand and plain NCCL.
 
-    python -m benchmarks.host_search --gpus 4 --nccl-230 libnccl.so.2 --out host_search.json --budget 520
-    python -m benchmarks.host_search --rehearse --out /tmp/h.json      # the same processes, tiny, with gloo
+    python -m benchmarks.whole_runs --gpus 4 --nccl-230 libnccl.so.2 --out whole_runs.json --budget 520
+    python -m benchmarks.whole_runs --rehearse --out /tmp/h.json      # the same processes, tiny, with gloo
 
 Each round runs every arm of every job once, in an order of its own, as a process of its own from start to end. The
 processes of a round start together and wait before their first step (``--turns`` of the jobs); then one after the other
 is let go while the rest waits. So a start costs its time once a round, and no start falls into another arm's steps.
 
 The file holds every process with all its steps, and of those that search the log: program, windows with their samples,
-outcome. It is written after each process; the same ``--out`` continues. ``host_search_page.py`` makes the page.
+outcome. It is written after each process; the same ``--out`` continues. ``whole_runs_page.py`` makes the page.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class Study:
         folder.mkdir(parents=True, exist_ok=True)
         write_gate(folder / name, 0)
         seconds = 5.0 if arm == LOOK else self._arguments.search_seconds
-        line = [sys.executable, "-m", "benchmarks.host_search", "--one", name, "--job", job, "--arm", arm]
+        line = [sys.executable, "-m", "benchmarks.whole_runs", "--one", name, "--job", job, "--arm", arm]
         line += ["--steps", str(steps), "--search-seconds", f"{seconds:g}", "--gpus", str(self._place.gpus)]
         line += ["--work", str(folder), "--python", self._place.python]
         line += ["--nccl-230", self._place.nccl_230] if self._place.nccl_230 else []
@@ -341,7 +341,7 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("host_search.json"), help="results; an earlier file continues")
+    parser.add_argument("--out", type=Path, default=Path("whole_runs.json"), help="results; an earlier file continues")
     parser.add_argument("--nccl-230", help="libnccl.so.2 of release 2.30.3 or later, to preload")
     parser.add_argument("--jobs", default=DEFAULT_JOBS, help=f"of {', '.join(JOBS)}; separated by commas")
     parser.add_argument("--rounds", type=int, default=4)
@@ -360,7 +360,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
     arguments = options()
     leave_in_order()
-    with tempfile.TemporaryDirectory(prefix="host_search_") as scratch:
+    with tempfile.TemporaryDirectory(prefix="whole_runs_") as scratch:
         folder = (arguments.work or Path(scratch)).absolute()
         rehearse = "gloo" if arguments.rehearse else ""
         place = Place(arguments.gpus, folder, arguments.nccl_230, arguments.python, rehearse)
