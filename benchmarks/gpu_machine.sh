@@ -6,7 +6,8 @@
 #   benchmarks/gpu_machine.sh SECONDS PART...          # there, with .carry/gpu: each part until its time is up
 #
 # Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU they
-# need LIBNCCL), strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix).
+# need LIBNCCL), strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix),
+# whole:NAME,NAME (of benchmarks.whole_runs; ROUNDS: how many).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
 # part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-*.
 # REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.
@@ -48,6 +49,8 @@ prepare() {
     python3 setup.py --quiet native
     mkdir -p "$work"
     [ -f "$work/libnccl.so.2" ] || [ ! -f "$carried/libnccl.so.xz" ] || xz -dc "$carried/libnccl.so.xz" >"$work/libnccl.so.2"
+    nccl=()
+    [ ! -f "$work/libnccl.so.2" ] || nccl=(--nccl-230 "$work/libnccl.so.2")
     gpus=2 rehearsal=(--gloo --model tiny --tokens 64 --each 1 --layers 1 --micro 2)
     [ "${REHEARSE:-}" ] || { nvidia-smi -L && gpus=$(nvidia-smi -L | wc -l) rehearsal=(); }
 }
@@ -101,9 +104,11 @@ part() {
             --seconds "$(left)"
         cp "$work/$1/nodes_start.json" "$work/$1.json" || true
         ;;
+    whole:*) # whole processes, which start together: what a search gives and costs
+        within whole python3 -m benchmarks.whole_runs --gpus "$gpus" --jobs "${1#whole:}" --rounds "${ROUNDS:-5}" \
+            --out "$work/whole.json" --budget "$(left)" "${nccl[@]}"
+        ;;
     rows:*)
-        local nccl=()
-        [ ! -f "$work/libnccl.so.2" ] || nccl=(--nccl-230 "$work/libnccl.so.2")
         within rows python3 -m benchmarks.matrix --gpus "$gpus" --rows "${1#rows:}" --out "$work/rows.json" \
             --budget "$(left)" "${nccl[@]}"
         ;;

@@ -22,7 +22,7 @@ from benchmarks.matrix.page_values import ending, is_older, kept_stock, nccl, re
 from benchmarks.matrix.rows import BY_HAND
 from benchmarks.matrix.rows import rows as matrix_rows
 from benchmarks.matrix.verdicts import between
-from benchmarks.whole_runs import AGAIN, PLAIN, SEARCH
+from benchmarks.whole_run_jobs import AGAIN, PLAIN, SEARCH
 from benchmarks.whole_runs_page import AFTER, WHOLE
 from lagom.experiment.estimate import SpeedupEstimate
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search with a time limit gives whole processes by host memory, beside chunk sizes set by hand and plain NCCL.
+"""What a search gives whole processes, or what it costs them, beside settings by hand, other searches and plain NCCL.
 
     python -m benchmarks.whole_runs --gpus 4 --nccl-230 libnccl.so.2 --out whole_runs.json --budget 520
+    python -m benchmarks.whole_runs --gpus 4 --jobs cost-fsdp-4096,cost-ddp-8192 --rounds 6 --out cost.json
     python -m benchmarks.whole_runs --rehearse --out /tmp/h.json      # the same processes, tiny, with gloo
 
 Each round runs every arm of every job once, in an order of its own, as a process of its own from start to end. The
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,30 +33,12 @@ from benchmarks.matrix.place import Place
 from benchmarks.matrix.results_file import PATHS, setup_of
 from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import steps_of
+from benchmarks.whole_run_jobs import ARMS, BY_HAND, DEFAULT_JOBS, JOBS, SEARCH, SEARCHES, Arm
 from lagom import journal
 from lagom.experiment.process import ProcessStart, leave_in_order, run_process
 from lagom.files import write_whole
 from lagom.journal.schema import Base
 
-SEARCH, PLAIN, AGAIN = "auto", "plain", "plain again"
-BY_HAND = ("256 KiB", "512 KiB")
-#: Options of `lagom run`; None: without it.
-ARMS: dict[str, tuple[str, ...] | None] = {
-    SEARCH: ("--mode", "tune"),
-    BY_HAND[0]: ("--set", "any:>=1M:chunk=256K"),
-    BY_HAND[1]: ("--set", "any:>=1M:chunk=512K"),
-    PLAIN: None,
-    AGAIN: None,
-}
-FSDP = ("--shape", "llama3_8b", "--layers", "3", "--tokens", "16384")
-#: By name: script, options, and seconds of steps of a process that searches. Twice what a search takes by the simulator
-#: (150 to 200 iterations), so that the last half is clear of it as a rule.
-JOBS = {
-    "fsdp-16384": ("fsdp.py", FSDP, 76.0),
-    "ddp-transformer": ("transformer_ddp.py", (), 44.0),
-    "ddp-8192": ("ddp.py", ("--layers", "8", "--tokens", "8192"), 44.0),
-}
-DEFAULT_JOBS = "fsdp-16384,ddp-8192"
 #: The first process of each job: whether it runs at all, and how long a step is, so that the others get their number.
 LOOK, LOOK_STEPS, LEAST_STEPS = "look", 24, 12
 START_LIMIT = 150.0
@@ -67,6 +50,7 @@ OPEN = 1 << 40
 KEPT_EVENTS = (journal.RankJoined, journal.Communicator, journal.Program, journal.Move, journal.Outcome)
 KEPT_RANKS = 1
 CHUNK = "chunk"  # the knob that the settings by hand need
+LOOK_SEARCH_SECONDS = 5.0
 
 
 # -- one process
@@ -75,11 +59,9 @@ CHUNK = "chunk"  # the knob that the settings by hand need
 def run_one(arguments: argparse.Namespace, place: Place) -> None:
     """Start one arm of one job behind its gate, and write what it has measured."""
     row, folder, gate = row_of(arguments.job, arguments.steps), place.folder, place.folder / arguments.one
-    options = ARMS.get(arguments.arm, ARMS[SEARCH])
-    if options == ARMS[SEARCH] and options is not None:
-        options = (*options, "--search-seconds", f"{arguments.search_seconds:g}")
     command = place.command(row, "--turns", str(gate))
-    ended = run_process(ProcessStart(command, folder, f"{arguments.one}-log", options, place.environ(row)))
+    options, environ = options_of(arguments.job, arguments.arm), {**place.environ(row), **arm_of(arguments.arm).environ}
+    ended = run_process(ProcessStart(command, folder, f"{arguments.one}-log", options, environ))
     steps = steps_of(folder / f"{arguments.one}-log.out")
     events = ended.seen.events
     found = {
@@ -91,7 +73,7 @@ def run_one(arguments: argparse.Namespace, place: Place) -> None:
         "ms": [step["ms"] for step in steps],
         "step_ends": [round(step["wall_ns"] / 1e9, 3) for step in steps],
         **moments(steps, events),
-        "log": list(kept(events)) if arguments.arm in (SEARCH, LOOK) else [],
+        "log": list(kept(events)) if arguments.arm in (*SEARCHES, LOOK) else [],
         "output": ended.seen.last_lines() if ended.exit else [],
     }
     write_whole(folder / f"{arguments.one}.json", json.dumps(found))
@@ -118,10 +100,22 @@ def kept(events: Sequence[Base]) -> Iterator[dict[str, Any]]:
             yield {"event": event.kind, **event.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
 
 
-def row_of(job: str, steps: int) -> Row:
-    """A job as a row of the matrix: host path, NCCL 2.30."""
-    script, options, _ = JOBS[job]
-    return Row(job, "", "", script, (*options, "--steps", str(steps)), "host", "2.30")
+def row_of(name: str, steps: int) -> Row:
+    """A job as a row of the matrix."""
+    job = JOBS[name]
+    return Row(name, "", "", job.script, (*job.options, "--steps", str(steps)), job.regime, job.nccl)
+
+
+def arm_of(name: str) -> Arm:
+    """The first process of a job is one that searches."""
+    return ARMS[SEARCH if name == LOOK else name]
+
+
+def options_of(job: str, arm: str) -> tuple[str, ...] | None:
+    """Of `lagom run`; None without it."""
+    options = arm_of(arm).options
+    seconds = LOOK_SEARCH_SECONDS if arm == LOOK else JOBS[job].search_seconds if arm in SEARCHES else None
+    return options if options is None or seconds is None else (*options, "--search-seconds", f"{seconds:g}")
 
 
 # -- all of them
@@ -192,8 +186,7 @@ class Study:
             )
         self._data: dict[str, Any] = {
             "sessions": [*found.get("sessions", []), {**session, "arguments": sys.argv[1:]}],
-            "arms": {arm: list(options) if options is not None else None for arm, options in ARMS.items()},
-            "search_seconds": arguments.search_seconds,
+            "arms": {name: None if arm.options is None else list(arm.options) for name, arm in ARMS.items()},
             "jobs": found.get("jobs", {}),
             "processes": found.get("processes", []),
         }
@@ -236,14 +229,17 @@ class Study:
         if joined is None:
             return "no rank has loaded the plugin"
         print(f"{found['job']}: NCCL {joined['nccl']}, {', '.join(joined['knobs'])} can be set", flush=True)
-        return "" if CHUNK in joined["knobs"] else "chunk sizes cannot be set; --nccl-230 names the NCCL to preload"
+        needs_chunks = {*JOBS[found["job"]].arms} & {*BY_HAND}
+        if needs_chunks and CHUNK not in joined["knobs"]:
+            return "chunk sizes cannot be set; --nccl-230 names the NCCL to preload"
+        return ""
 
-    def _job(self, job: str, step_ms: float) -> dict[str, Any]:
-        asked = {"search": self._arguments.auto_seconds or JOBS[job][2], "others": self._arguments.other_seconds}
-        steps = {what: max(LEAST_STEPS, round(seconds * 1e3 / step_ms)) for what, seconds in asked.items()}
-        print(f"{job}: {step_ms:.1f} ms a step; steps of {SEARCH} and of the others: {steps}", flush=True)
-        row = row_of(job, 0)
-        return {"script": row.script, "options": list(JOBS[job][1]), "step_ms": step_ms, "steps": steps}
+    def _job(self, name: str, step_ms: float) -> dict[str, Any]:
+        job = JOBS[name]
+        asked = {"search": self._arguments.auto_seconds or job.seconds, "others": self._arguments.other_seconds}
+        steps = {what: job.steps or max(LEAST_STEPS, round(seconds * 1e3 / step_ms)) for what, seconds in asked.items()}
+        print(f"{name}: {step_ms:.1f} ms a step; steps of a search and of the others: {steps}", flush=True)
+        return {**asdict(job), "step_ms": step_ms, "steps": steps}
 
     def _round(self, number: int) -> bool:
         """What is missing of one round; whether all of it was measured."""
@@ -283,7 +279,7 @@ class Study:
         )
 
     def _steps(self, job: str, arm: str) -> int:
-        return int(self._data["jobs"][job]["steps"]["search" if arm == SEARCH else "others"])
+        return int(self._data["jobs"][job]["steps"]["search" if arm in SEARCHES else "others"])
 
     def _needed(self, job: str, arm: str) -> float:
         """Seconds that it takes once it is let go."""
@@ -293,9 +289,8 @@ class Study:
         folder, name = self._place.folder, f"{job}-{arm.replace(' ', '_')}-{number}-{os.getpid()}"
         folder.mkdir(parents=True, exist_ok=True)
         write_gate(folder / name, 0)
-        seconds = 5.0 if arm == LOOK else self._arguments.search_seconds
         line = [sys.executable, "-m", "benchmarks.whole_runs", "--one", name, "--job", job, "--arm", arm]
-        line += ["--steps", str(steps), "--search-seconds", f"{seconds:g}", "--gpus", str(self._place.gpus)]
+        line += ["--steps", str(steps), "--gpus", str(self._place.gpus)]
         line += ["--work", str(folder), "--python", self._place.python]
         line += ["--nccl-230", self._place.nccl_230] if self._place.nccl_230 else []
         line += ["--rehearse"] if self._place.rehearse else []
@@ -324,7 +319,8 @@ def order(number: int, jobs: Sequence[str]) -> list[tuple[str, str]]:
     found = []
     for at in range(len(jobs)):
         job = jobs[(at + number) % len(jobs)]
-        found += [(job, arm) for arm in random.Random(f"{job} {number}").sample(list(ARMS), len(ARMS))]
+        arms = JOBS[job].arms
+        found += [(job, arm) for arm in random.Random(f"{job} {number}").sample(arms, len(arms))]
     return found
 
 
@@ -345,7 +341,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--nccl-230", help="libnccl.so.2 of release 2.30.3 or later, to preload")
     parser.add_argument("--jobs", default=DEFAULT_JOBS, help=f"of {', '.join(JOBS)}; separated by commas")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--search-seconds", type=float, default=40.0, help="time limit of a search")
     parser.add_argument("--auto-seconds", type=float, help="steps of a process that searches; default: by job")
     parser.add_argument("--other-seconds", type=float, default=5.5, help="steps of the others, as seconds")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds, after which no process is let go")

@@ -14,14 +14,17 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.matrix.foreign_jobs import START_UP_STEPS
+from benchmarks.matrix.place import REGIMES
+from benchmarks.matrix.rows import Row
 from benchmarks.matrix.verdicts import format_ratio
 from benchmarks.provenance import described, since
 from benchmarks.template import render
-from benchmarks.whole_runs import AGAIN, ARMS, BY_HAND, PLAIN, SEARCH
+from benchmarks.whole_run_jobs import AGAIN, BY_HAND, COST, LOADED, PLAIN, SEARCH, SEARCHES, Job
 from lagom.experiment.estimate import SpeedupEstimate, estimate_from_pairs, estimate_speedup
 
 Data = dict[str, Any]
@@ -32,6 +35,8 @@ WHOLE, HALF, AFTER = "whole run, search included", "last half", "after the searc
 PARTS = (WHOLE, HALF, AFTER)
 #: Of the last half over the better setting by hand; of the whole run over plain, where by hand gives that much.
 HALF_TARGET, WHOLE_TARGET, WHERE_BY_HAND = 0.99, 1.04, 1.08
+#: Of the whole run over plain, where nothing can be gained.
+COST_TARGET = 0.99
 
 
 def steps(process: Data, part: str = "") -> list[float]:
@@ -102,8 +107,12 @@ def over_hand(by_round: Sequence[dict[str, Data]], hand: str) -> list[float]:
     return [statistics.fmean(steps(one[hand])) / statistics.fmean(steps(one[SEARCH], HALF)) for one in both]
 
 
-def targets(by_round: Sequence[dict[str, Data]]) -> Iterator[tuple[str, str, str]]:
+def targets(by_round: Sequence[dict[str, Data]], job: Data) -> Iterator[tuple[str, str, str]]:
     """Target, what was measured, whether it was reached."""
+    if set(job["arms"]) == {*COST}:
+        cost = by_means(by_round, (PLAIN, AGAIN), SEARCH, WHOLE)
+        yield f"whole run at least {COST_TARGET} of plain", format_ratio(cost), _reached(cost, COST_TARGET)
+        return
     if not (hand := better_by_hand(by_round)):
         return
     half, whole = ratio(over_hand(by_round, hand)), ratio(speedups(by_round, SEARCH, WHOLE))
@@ -125,8 +134,7 @@ def page(data: Data) -> str:
     return render(
         "whole_runs",
         sessions=[(_session(one), since(one["commit"]) if one.get("commit") else "") for one in data["sessions"]],
-        arms={arm: data["arms"][arm] for arm in ARMS},
-        search_seconds=data["search_seconds"],
+        arms=data["arms"],
         jobs=[_job(data, name) for name in data["jobs"]],
         start_up=START_UP_STEPS,
     )
@@ -141,27 +149,46 @@ def _session(session: Data) -> str:
     return ", ".join(parts)
 
 
+def about(data: Data, name: str) -> Data:
+    """A job as its file has it; the first file named neither regime nor arms, which were the same for all."""
+    first = {**asdict(Job("")), "arms": list(data["arms"]), "search_seconds": data.get("search_seconds")}
+    return {**first, **data["jobs"][name]}
+
+
+def _regime(name: str, job: Data) -> str:
+    """In words, with the variables that make it."""
+    text = Row(name, "", "", job["script"], regime=job["regime"]).regime_text
+    variables = " ".join(f"{name}={value}" for name, value in REGIMES[job["regime"]].items())
+    return f"{text} (`{variables}`)" if variables else text
+
+
 def _job(data: Data, name: str) -> Data:
-    by_round, job = rounds(data, name), data["jobs"][name]
+    by_round, job = rounds(data, name), about(data, name)
     plain = (PLAIN, AGAIN)
+    parts = [WHOLE] if set(job["arms"]) == {*COST} else PARTS
+    shown = [(f"{arm}, {part}", arm, part) for arm in SEARCHES for part in parts]
+    shown += [(f"{arm} by hand", arm, "") for arm in BY_HAND] + [(LOADED, LOADED, "")]
     arms = [
-        (f"{SEARCH}, {part}", speedups(by_round, SEARCH, part), by_means(by_round, plain, SEARCH, part))
-        for part in PARTS
+        (what, speedups(by_round, arm, part), by_means(by_round, plain, arm, part))
+        for what, arm, part in shown
+        if arm in job["arms"]
     ]
-    arms += [(f"{arm} by hand", speedups(by_round, arm), by_means(by_round, plain, arm)) for arm in BY_HAND]
     arms.append((f"{PLAIN} over {AGAIN}", against_plain(by_round), by_means(by_round, [AGAIN], PLAIN)))
     processes = [one for one in data["processes"] if one["job"] == name]
     return {
         "name": name,
         "command": " ".join([job["script"], *job["options"]]),
         "steps": job["steps"],
+        "regime": _regime(name, job),
+        "nccl": "2.30 or later, preloaded" if job["nccl"] == "2.30" else "as torch bundles it",
+        "search_seconds": job["search_seconds"],
         "rounds": len(by_round),
         "arms": [
             (what, format_ratio(ratio(speeds)), format_ratio(of_means), [f"{speed:.3f}" for speed in speeds])
             for what, speeds, of_means in arms
         ],
-        "targets": list(targets(by_round)),
-        "searches": [_search(one) for one in processes if one["arm"] == SEARCH and one["exit"] == 0],
+        "targets": list(targets(by_round, job)),
+        "searches": [_search(one) for one in processes if one["arm"] in SEARCHES and one["exit"] == 0],
         "failed": [f"round {one['round']}, {one['arm']}: exit {one['exit']}" for one in processes if one["exit"] != 0],
     }
 
@@ -172,6 +199,7 @@ def _search(process: Data) -> Data:
     outcome: Data = next((event for event in process["log"] if event["event"] == "outcome"), {})
     return {
         "round": process["round"],
+        "arm": process["arm"],
         "seconds": None if over is None else sum(times[:over]) / 1e3,
         "run": sum(times) / 1e3,
         "is_clear": over is not None and over <= len(times) // 2,

@@ -20,6 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=8192, help="per GPU and step")
     parser.add_argument("--steps", type=int, default=60)
+    add_turns_option(parser)
     add_profiler_options(parser)
 
 
@@ -170,7 +171,7 @@ def run(
     device = start()
     model = build(arguments, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=False)  # TP mixes DTensor and plain tensors
-    profiles, turns = Profiles(arguments, device), Turns(getattr(arguments, "turns", ""))
+    profiles, turns = Profiles(arguments, device), Turns(arguments.turns)
     batch = torch.randn(arguments.tokens, width, device=device, dtype=torch.bfloat16)
     for step in range(arguments.steps):
         turns.wait(step)

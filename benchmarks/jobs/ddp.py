@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 import torch
-from common import add_options, add_turns_option, run
+from common import add_options, run
 from torch import nn
 
 
@@ -26,7 +26,6 @@ def build(arguments: argparse.Namespace, device: torch.device) -> nn.Module:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    add_turns_option(parser)
     run(parser.parse_args(), build)
 
 

@@ -15,13 +15,12 @@ import time
 
 import torch
 import torch.distributed as dist
-from common import Profiles, Turns, add_options, add_turns_option, clocks, finish, start
+from common import Profiles, Turns, add_options, clocks, finish, start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    add_turns_option(parser)
     arguments = parser.parse_args()
     device = start()
     profiles, turns = Profiles(arguments, device), Turns(arguments.turns)

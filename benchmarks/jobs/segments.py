@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
-from common import Profiles, clocks
+from common import Profiles, Turns, clocks
 from torch import nn
 
 Tensors = tuple[torch.Tensor, ...]
@@ -102,8 +102,9 @@ def train(
 ) -> None:
     """Call ``step`` (forward and backward; returns the loss) and an optimizer, one JSON line a step on rank 0."""
     optimizer = torch.optim.SGD(parameters, lr=1e-5)
-    profiles = Profiles(arguments, device)
+    profiles, turns = Profiles(arguments, device), Turns(arguments.turns)
     for number in range(arguments.steps):
+        turns.wait(number)
         profiles.step(number)
         began = time.perf_counter()
         loss = step()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole processes by host memory: the order of a round, where a process's steps begin to count, and the page."""
+"""Whole processes: the order of a round, where a process's steps begin to count, and the page."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from benchmarks import whole_runs
 from benchmarks.matrix.place import JOBS as SCRIPTS
 from benchmarks.matrix.place import Place
-from benchmarks.whole_runs import AGAIN, ARMS, BY_HAND, DEFAULT_JOBS, JOBS, PLAIN, SEARCH, moments, order, row_of
+from benchmarks.whole_run_jobs import AGAIN, ARMS, BY_HAND, COST, DEFAULT_JOBS, JOBS, LOADED, PLAIN, SEARCH
+from benchmarks.whole_runs import LOOK, moments, options_of, order, row_of
 from benchmarks.whole_runs_page import AFTER, HALF, WHOLE, page, ratio, rounds, speedups
 from lagom import journal
 
@@ -37,7 +39,7 @@ def data(*, search: float = 100.0, hand: float = 90.0) -> dict[str, Any]:
         ]
     return {
         "sessions": [{"began": "2026-11-27", "gpus": 4, "gpu": "NVIDIA H100", "rehearsed": "", "arguments": []}],
-        "arms": {arm: list(options) if options else None for arm, options in ARMS.items()},
+        "arms": {name: arm.options and list(arm.options) for name, arm in ARMS.items()},
         "search_seconds": 40.0,
         "jobs": {"ddp-8192": {"script": "ddp.py", "options": [], "steps": {"search": 30, "others": 9}}},
         "processes": processes,
@@ -48,7 +50,7 @@ def test_every_round_has_each_arm_of_each_job_once_and_an_order_of_its_own() -> 
     jobs = DEFAULT_JOBS.split(",")
     every = [order(number, jobs) for number in range(4)]
     for one in every:
-        assert sorted(one) == sorted((job, arm) for job in jobs for arm in ARMS)
+        assert sorted(one) == sorted((job, arm) for job in jobs for arm in JOBS[job].arms)
     assert every[0][0][0] != every[1][0][0], "the jobs take turns at being first"
     assert len({tuple(one) for one in every}) == 4
     assert order(2, jobs) == every[2], "a later command goes on with the same order"
@@ -60,9 +62,23 @@ def test_every_job_is_there_and_waits_at_its_gate(tmp_path: Path) -> None:
         row = row_of(name, 17)
         line = place.command(row, "--turns", "gate")
         assert (line.count("--steps"), line[line.index("--steps") + 1]) == (1, "17")
-        assert "turns" in (SCRIPTS / row.script).read_text()
-        assert place.environ(row)["NCCL_P2P_DISABLE"] == "1"
-        assert place.environ(row)["NCCL_NVLS_ENABLE"] == "0"
+        environ = place.environ(row)
+        assert ("NCCL_P2P_DISABLE" in environ, "LD_PRELOAD" in environ) == (row.regime == "host", row.nccl == "2.30")
+        assert environ["NCCL_NVLS_ENABLE"] == "0"
+        script = (SCRIPTS / row.script).read_text()
+        assert "add_options(parser)" in script or "add_turns_option(parser)" in script
+        assert re.search(r"Turns\(|\brun\(|\btrain\(", script), "nothing waits"
+
+
+def test_a_search_has_the_limit_of_its_job_and_its_cost_is_measured_without_one() -> None:
+    assert options_of("fsdp-16384", SEARCH) == ("--mode", "tune", "--search-seconds", "40")
+    assert options_of("fsdp-16384", "static") == ("--mode", "tune", "--strategy", "static", "--search-seconds", "40")
+    assert options_of("fsdp-16384-120s", SEARCH) == ("--mode", "tune", "--search-seconds", "120")
+    assert options_of("cost-hsdp", SEARCH) == ("--mode", "tune")
+    assert options_of("cost-hsdp", LOOK) == ("--mode", "tune", "--search-seconds", "5")
+    assert options_of("fsdp-16384", BY_HAND[0]) == ("--set", "any:>=1M:chunk=256K")
+    assert options_of("cost-hsdp", LOADED) is options_of("cost-hsdp", PLAIN) is None
+    assert ARMS[LOADED].environ["LAGOM_CONTROLLER"] == "none"
 
 
 def test_steps_count_from_the_first_that_began_after_the_event() -> None:
@@ -111,9 +127,21 @@ def test_the_page_says_which_targets_were_reached() -> None:
     )
     assert "(here 1.111) | 0.962 (n = 2: no interval) | **no** |" in slow
     assert "(256 KiB) | 1.006 (n = 2: no interval) | yes |" in fast
-    assert "| 0 | 6.1 s | 7.6 s | yes |" in slow
+    assert "| 0 | auto | 6.1 s | 7.6 s | yes |" in slow
     assert "not asked here" in page(data(hand=99.0))
     late = data()
     for one in late["processes"]:
         one["ended_step"] = None
-    assert "| 0 | – | 7.6 s | no | not over |" in page(late)
+    assert "| 0 | auto | – | 7.6 s | no | not over |" in page(late)
+
+
+def test_the_page_of_a_cost_has_the_whole_run_and_its_target() -> None:
+    found = data()
+    found["jobs"]["ddp-8192"] |= {"arms": COST, "regime": "nvlink", "nccl": "bundled", "search_seconds": None}
+    found["processes"] = [one for one in found["processes"] if one["arm"] not in BY_HAND]
+    found["processes"] += [process(LOADED, number, [SLOW] * 5 + [100.0 * (number + 1)] * 4) for number in (0, 1)]
+    text = page(found)
+    assert "`ddp.py`, NVLink, NCCL as torch bundles it; 30 steps with a search 9 without; 2 rounds." in text
+    assert f"| {LOADED} | 1.000 (n = 2: no interval) |" in text
+    assert "| whole run at least 0.99 of plain | 0.96" in text
+    assert HALF not in text.split("## ddp-8192")[1].split("| target |")[0]
