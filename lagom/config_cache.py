@@ -49,8 +49,8 @@ class _Stored(BaseModel):
 
 class Job(_Stored):
     """A job as it is started. ``words``: those of its command that are the same at each start; ``program``: of these
-    the launchers and the script, without the script's arguments; ``variables``: those that make another job of the
-    same command."""
+    all that may make another program, so not its seed or output folder; ``variables``: those that make another job of
+    the same command."""
 
     command: tuple[str, ...]
     folder: str
@@ -63,7 +63,7 @@ class Job(_Stored):
         return self._is_here(other) and _are_same(self.words or self.command, other.words or other.command)
 
     def is_like(self, other: Job) -> bool:
-        """The same script by the same launchers, whatever its arguments: seeds and folders differ at each start."""
+        """The same but for what is another at each start of one program."""
         return self._is_here(other) and _are_same(self.program, other.program)
 
     def _is_here(self, other: Job) -> bool:

@@ -18,6 +18,7 @@ from lagom.errors import LagomError
 from lagom.experiment.fingerprint import env_fingerprint
 from lagom.format import format_count
 from lagom.journal import RunState, Verdict, refusal_of, verdict_of
+from lagom.launch.job_arguments import arguments_that_stay
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launchers import (
     Ranks,
@@ -25,7 +26,6 @@ from lagom.launch.launchers import (
     is_one_of_its_node,
     read_command,
     starts_every_rank,
-    words_of_program,
     words_that_stay,
 )
 from lagom.launch.status_text import ROOM, paste, shorten
@@ -34,7 +34,10 @@ from lagom.wire.config_refusal import ConfigRefusal
 
 FAILURES = (OSError, ValueError, LagomError)
 LIVE = "lagom run"
+KEPT = "the config is kept"
 MOST_NAMED = 3  # by `lagom env`
+#: Words of two commands that differ, where one may be taken for the other.
+MOST_OTHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ NOT_TOLD = Meeting()
 @dataclass(frozen=True, slots=True)
 class CacheUse:
     """What a start takes from the cache. ``environ``: before anything was added; ``config``: to be replayed, None =
-    there is none, or it may not be used; ``is_like``: it was found with other arguments of the same script;
+    there is none, or it may not be used; ``is_like``: it was found with another seed, output folder or the like;
     ``unfinished``: what an interrupted search had found, to be tried first; ``is_kept``: whether what a search finds is
     kept; ``meeting``: the config may only be used if the other nodes agree, and they wait for this one."""
 
@@ -137,8 +140,9 @@ def _find(command: Sequence[str], environ: Mapping[str, str], *, may_use: bool, 
         return nothing.with_remark(_one_line(error))
     config = use.config
     if config is None or config.entry.refused:
-        text = "an interrupted search of this job is continued: what it had found is tried first"
-        return replace(use.with_remark(text) if use.unfinished else use, config=None, is_like=False)
+        if use.unfinished:
+            use = use.with_remark("an interrupted search of this job is continued: what it had found is tried first")
+        return replace(use, config=None, is_like=False)
     use = replace(use, unfinished=None)
     started = read_command(command, environ)
     if _may_use(config.entry, use.meeting, started, before):
@@ -164,8 +168,27 @@ def _look_up(cache: ConfigCache, nothing: CacheUse, told: Meeting) -> CacheUse:
         config = _fitting(filter(_is_of_a_search, found.configs), command, before, like=True)
     elif config is not None and headroom.VARIABLE in load_config(config.path).environment:
         config = None  # head-room is only for who asks for it: it costs memory
-    remarks = tuple(found.damaged[:1])
-    return replace(nothing, config=config, is_like=is_like, unfinished=unfinished, meeting=meeting, remarks=remarks)
+    remarks = [*found.damaged[:1]]
+    if is_like and config is None and unfinished is None:
+        remarks += _why_another(found.configs, _job(command, before))
+    return replace(
+        nothing, config=config, is_like=is_like, unfinished=unfinished, meeting=meeting, remarks=tuple(remarks)
+    )
+
+
+def _why_another(configs: Iterable[CachedConfig], job: Job) -> list[str]:
+    """A line about the newest config of a command with few other arguments, which is not used: who was told that the
+    next start replays it wants to know why this one does not."""
+    for config in configs:
+        kept = config.entry.job
+        if config.entry.refused or not kept.program or (kept.folder, kept.variables) != (job.folder, job.variables):
+            continue
+        ours, theirs = (job.program, kept.program) if _is_of_a_search(config) else (job.words, kept.words)
+        new, gone = [one for one in ours if one not in theirs], [one for one in theirs if one not in ours]
+        if len(new) + len(gone) <= MOST_OTHER and ours[:1] == theirs[:1] and len(ours) > len(new):
+            what = " ".join(new) or f"no {' '.join(gone)}"
+            return [shorten(f"not used, because of {what}: the config found with {shlex.join(kept.command)}", ROOM)]
+    return []
 
 
 def _may_use(entry: Entry, meeting: Meeting | None, started: Started, environ: Mapping[str, str]) -> bool:
@@ -209,10 +232,15 @@ def keep_config(
     except FAILURES as error:
         return f"the config is not kept for the next start: {_one_line(error)}"
     if nodes > 1 and exchange:
-        return f"the config is kept: the next start of this job on {nodes} nodes replays it where all of them have it"
+        return f"{KEPT}: the next start of this job on {nodes} nodes replays it where all of them have it"
     if not starts_every_rank(command, environ):
-        return "the config is kept: the next start of this job names it"
-    return "the config is kept: the next start of this job replays it, without a search"
+        return f"{KEPT}: the next start of this job names it"
+    return f"{KEPT}: the next start of this job replays it, without a search"
+
+
+def is_kept(said: str) -> bool:
+    """By what :func:`keep_config` has said."""
+    return said.startswith(KEPT)
 
 
 def _has_start_settings(cache: ConfigCache, job: Job, machine: Machine) -> bool:
@@ -270,12 +298,13 @@ def _cache(environ: Mapping[str, str]) -> ConfigCache | None:
 
 
 def _job(command: Sequence[str], environ: Mapping[str, str]) -> Job:
+    words = words_that_stay(command)
     return Job(
         command=tuple(command),
         folder=str(Path.cwd()),
         variables=env_fingerprint(with_conf_files(environ)),
-        words=tuple(words_that_stay(command)),
-        program=tuple(words_of_program(command)),
+        words=tuple(words),
+        program=tuple(arguments_that_stay(words)),
     )
 
 
@@ -295,7 +324,8 @@ def _fitting(
 
 
 def _is_of_a_search(config: CachedConfig) -> bool:
-    """Whether it is for the iterations of one program only, so that nothing of it comes into force in another one."""
+    """Whether it is for the iterations of one program only, so that nothing of it comes into force where other calls
+    are made."""
     saved = load_config(config.path)
     of_programs = all(section.program is not None and not section.rules for section in saved.sections)
     return config.entry.by == LIVE and not config.entry.refused and not saved.environment and of_programs

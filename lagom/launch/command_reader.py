@@ -34,11 +34,9 @@ class CommandPart:
 
 class CommandReader:
     """Goes through a command from wrapper to wrapper, also into the text of ``bash -c``. ``chains``: of each simple
-    command in it the launchers, from the outermost to the program. ``with_arguments``: whether the program's own are
-    among the words that stay."""
+    command in it the launchers, from the outermost to the program."""
 
-    def __init__(self, *, with_arguments: bool = True) -> None:
-        self.with_arguments = with_arguments
+    def __init__(self) -> None:
         self.chains: list[list[CommandPart]] = []
         self.variables: dict[str, str] = {}
 
@@ -110,9 +108,7 @@ class CommandReader:
                 if launcher is not None and launcher.starts is not Starts.HERE and not is_value:
                     return words[:at] + self.read(words[at:], chain)
         self.chains.append(chain)
-        if self.with_arguments:
-            return words
-        return words[:1] if chain[-1].launcher.names else []  # a script's name; of a program that is read already
+        return words
 
     def _assigns(self, word: str, stay: list[str]) -> bool:
         if (found := ASSIGNMENT.fullmatch(word)) is None:

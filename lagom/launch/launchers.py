@@ -137,11 +137,6 @@ def words_that_stay(command: Sequence[str]) -> list[str]:
     return CommandReader().read(list(command))
 
 
-def words_of_program(command: Sequence[str]) -> list[str]:
-    """Of these the launchers and the script, without the script's own arguments."""
-    return CommandReader(with_arguments=False).read(list(command))
-
-
 def log_folders(command: Sequence[str]) -> list[Path]:
     """Folders in which a launcher keeps what the ranks print."""
     reader = CommandReader()

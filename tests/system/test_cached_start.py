@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 TUNES = "lagom: plan: tune while it runs;"
 #: Of another number of layers and tokens, with like communicators.
-LIKE_JOB = (*JOB[:2], "--ranks", "2", "--layers", "3", "--tokens", "4096")
+OTHER_SIZES = ("--layers", "3", "--tokens", "4096")
 #: What is planned is said before the job begins, whatever it is.
 NO_JOB = ("true",)
 
@@ -160,17 +160,27 @@ def test_processes_that_measure_neither_use_the_cache_nor_fill_it(tmp_path: Path
         assert (environ["LAGOM_CACHE"], environ["LAGOM_ATLAS"]) == ("off", "off")
 
 
+def script_with(file: Path, *options: str) -> tuple[str, ...]:
+    """The command of an unhurried job, which is the same whatever the script in ``file`` gives its job."""
+    file.write_text(
+        f"import runpy, sys\nsys.argv[1:1] = {[*options]!r}\nrunpy.run_path({JOB[1]!r}, run_name='__main__')\n"
+    )
+    return (JOB[0], str(file), "--ranks", "2", "--real-ms", "50")
+
+
 def test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_like_one(tmp_path: Path) -> None:
     """Ended as soon as a config stood out; the next search, in another log folder, tries that first and forgets it once
-    it has come to an end. What it proved is replayed at the next start, and tried first by a job of another length."""
+    it has come to an end. What it proved is replayed at the next start, and tried first by a job of another length. The
+    same command with an edited script is noticed and searched; one with other sizes is searched from its start on."""
     cache = {"LAGOM_CACHE": str(tmp_path / "cache")}
-    events, done = launch(tmp_path, until=after_something_faster, job=UNHURRIED_JOB, **cache)
+    job = script_with(tmp_path / "job.py", "--layers", "4")
+    events, done = launch(tmp_path, until=after_something_faster, job=job, **cache)
     assert [event.verdict for event in events if isinstance(event, journal.Outcome)] == ["stopped"], done.stderr
     assert list((tmp_path / "cache").glob("unfinished/*.lagom"))
     assert any("the next start of this job tries what it had found first" in line for line in lines(done))
 
     shutil.rmtree(tmp_path / "log")  # nothing of the first run but the cache
-    events, done = launch(tmp_path, until=journal.Outcome, job=UNHURRIED_JOB, **cache)
+    events, done = launch(tmp_path, until=journal.Outcome, job=job, **cache)
     assert any("an interrupted search of this job is continued" in line for line in done.stderr.splitlines())
     assert next(move for move in moves_of(events) if move.purpose == "trial").phase == "candidate"
     (outcome,) = [event for event in events if isinstance(event, journal.Outcome)]
@@ -182,11 +192,11 @@ def test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_
     assert entry.key.regime, "virtual ranks show X and Y"
 
     shutil.rmtree(tmp_path / "log")
-    _, done = launch(tmp_path, until=journal.PlanCommitted, job=UNHURRIED_JOB, **cache)
+    _, done = launch(tmp_path, until=journal.PlanCommitted, job=job, **cache)
     assert "plan: replay config cached by lagom run on 20" in plan_of(done)
 
-    shutil.rmtree(tmp_path / "log")  # other arguments of the script: a seed, or a folder for its output
-    again = (*UNHURRIED_JOB, "--folder", str(tmp_path / "out"))
+    shutil.rmtree(tmp_path / "log")  # an argument that is another at each start
+    again = (*job, "--folder", str(tmp_path / "out"))
     events, done = launch(tmp_path, until=journal.PlanCommitted, job=again, **cache)
     assert "plan: replay config cached by lagom run on 20" in plan_of(done)
     assert any(line.startswith("lagom: its config was found with ") for line in lines(done))
@@ -196,14 +206,20 @@ def test_an_interrupted_search_goes_on_and_what_it_proves_serves_this_job_and_a_
     without: list[tuple[tuple[str, ...], dict[str, str]]] = [(("--no-atlas",), {}), ((), {"LAGOM_ATLAS": "off"})]
     for options, variables in [((), {}), *amount(without[:1], [*without, (("--fresh",), {})])]:
         shutil.rmtree(tmp_path / "log")
-        events, done = launch(tmp_path, *options, until=after(2), job=LIKE_JOB, **cache, **variables)
-        baseline, tried, *_ = moves_of(events)
         is_asked = not options and not variables
-        if "--fresh" not in options:  # the same script, and another program: searched, and never replayed
+        if is_asked:
+            script_with(tmp_path / "job.py", *OTHER_SIZES)
+        other = again if is_asked else (*job, *OTHER_SIZES)
+        events, done = launch(tmp_path, *options, until=after(2), job=other, **cache, **variables)
+        baseline, tried, *_ = moves_of(events)
+        if is_asked:
             assert "plan: replay config cached by lagom run on 20" in plan_of(done)
             assert "saved config of another program" in done.stderr
-            purposes = {event.purpose for event in events if isinstance(event, journal.PlanPublished)}
-            assert purposes.isdisjoint({"replay"})
+        elif "--fresh" not in options:
+            assert plan_of(done).startswith(TUNES)
+            assert "lagom: not used, because of --layers 3 --tokens 4096: the config found with" in done.stderr
+        purposes = {event.purpose for event in events if isinstance(event, journal.PlanPublished)}
+        assert purposes.isdisjoint({"replay"}), "nothing was in force of a config that was found for another program"
         assert (baseline.purpose, words in tried.reason) == ("baseline", is_asked), tried.reason
         assert not is_asked or tried.phase == "candidate"
         assert is_asked or not [move for move in moves_of(events) if "the atlas" in move.reason]

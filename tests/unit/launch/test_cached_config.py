@@ -173,7 +173,11 @@ def test_words_of_a_launcher_that_differ_at_each_start_make_no_other_job(environ
     )
     use = find(environ, "torchrun", "--master-port=29777", "train.py", "-a")
     assert (use.config is not None, use.is_like, use.may_tune) == (True, False, False)
-    assert find(environ, "torchrun", "train.py", "-b").config is None, "start settings are for the same arguments"
+    use = find(environ, "torchrun", "train.py", "-b")
+    assert use.config is None, "start settings are for the same arguments"
+    assert use.remarks == (
+        "not used, because of -b: the config found with torchrun --master-port 29501 --rdzv-id=7 train.py -a",
+    )
 
 
 def keep_program(environ: dict[str, str], *command: str, by: str = "lagom run") -> None:
@@ -183,9 +187,7 @@ def keep_program(environ: dict[str, str], *command: str, by: str = "lagom run") 
     assert keep_config(command, config, environ, by).startswith("the config is kept")
 
 
-def test_other_arguments_of_the_same_script_are_tried_and_searched_where_they_make_another_program(
-    environ: dict[str, str],
-) -> None:
+def test_another_seed_or_folder_is_tried_and_searched_where_other_calls_are_made(environ: dict[str, str]) -> None:
     keep_program(environ, "torchrun", "pretrain.py", "--seed", "1", "--out", "run-1")
     use = find(environ, "torchrun", "--master-port", "5", "pretrain.py", "--seed", "2")
     assert use.config is not None
@@ -193,6 +195,11 @@ def test_other_arguments_of_the_same_script_are_tried_and_searched_where_they_ma
     assert use.remarks == ("its config was found with torchrun pretrain.py --seed 1 --out run-1",)
     assert find(environ, "torchrun", "--nproc-per-node", "4", "pretrain.py", "--seed", "1").config is None
     assert find(environ, "torchrun", "other.py", "--seed", "1").config is None
+    use = find(environ, "torchrun", "pretrain.py", "--seed", "1", "--tokens", "512")
+    assert (use.config, use.is_like) == (None, False), "the same calls, and more or less time beside them"
+    assert use.remarks == (
+        "not used, because of --tokens 512: the config found with torchrun pretrain.py --seed 1 --out run-1",
+    )
     assert list(use.at_end(ended("other words", "config_refused", OTHER_RANKS))) == []
     assert find(environ, "torchrun", "pretrain.py", "--seed", "1", "--out", "run-1").config is not None, "it fits there"
 
@@ -201,16 +208,16 @@ def test_what_could_come_into_force_in_another_program_is_for_its_own_arguments_
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     """Rules by size, whatever `lagom tune` has found, and what did not fit."""
-    keep_config(["torchrun", "rules.py", "1"], tmp_path / "config.lagom", environ, "lagom run")
-    assert find(environ, "torchrun", "rules.py", "2").config is None
-    keep_program(environ, "torchrun", "tuned.py", "1", by="lagom tune")
-    assert find(environ, "torchrun", "tuned.py", "2").config is None
-    keep_program(environ, "torchrun", "refused.py", "1")
-    use = find(environ, "torchrun", "refused.py", "1")
+    keep_config(["torchrun", "rules.py", "--seed=1"], tmp_path / "config.lagom", environ, "lagom run")
+    assert find(environ, "torchrun", "rules.py", "--seed=2").config is None
+    keep_program(environ, "torchrun", "tuned.py", "--seed=1", by="lagom tune")
+    assert find(environ, "torchrun", "tuned.py", "--seed=2").config is None
+    keep_program(environ, "torchrun", "refused.py", "--seed=1")
+    use = find(environ, "torchrun", "refused.py", "--seed=1")
     start = journal.JobStart(job="j", mode="tune")
     (line,) = use.at_end(RunState([start, journal.JobEnd(reason="over")]))
     assert line == "the cached config is not used at the next start: made for another program"
-    assert find(environ, "torchrun", "refused.py", "2").config is None
+    assert find(environ, "torchrun", "refused.py", "--seed=2").config is None
 
 
 def test_with_variables_alone_the_config_is_named(environ: dict[str, str]) -> None:

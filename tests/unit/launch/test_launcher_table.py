@@ -20,7 +20,6 @@ from lagom.launch.launchers import (
     read_command,
     spans_nodes,
     starts_every_rank,
-    words_of_program,
     words_that_stay,
 )
 
@@ -298,22 +297,6 @@ def test_the_options_of_torchrun_are_those_of_torchs_own_parser() -> None:
     for action in options:
         names = {name.replace("_", "-") for name in action.option_strings}
         assert names <= (set(torchrun.flags) if action.nargs == 0 else with_value), action.option_strings
-
-
-@pytest.mark.parametrize(
-    ("command", "program"),
-    [
-        ("torchrun --rdzv-id=7 --nproc-per-node 8 t.py --seed 3 --out run-7", "torchrun --nproc-per-node 8 t.py"),
-        ("bash -c 'torchrun --master-port $P t.py --seed 3 > log'", "bash -c 'torchrun t.py'"),
-        ("python -m torch.distributed.run t.py --seed 3", "python -m torch.distributed.run t.py"),
-        ("python3 -u t.py --seed 3", "python3 -u t.py"),
-        ("python -m pretrain.gpt --seed 3", "python -m pretrain.gpt"),
-        ("srun -N1 ./train --seed 3", "srun -N1 ./train"),
-        ("./train.sh 3", "./train.sh"),
-    ],
-)
-def test_the_program_is_what_stays_without_its_own_arguments(command: str, program: str) -> None:
-    assert words_of_program(shlex.split(command)) == shlex.split(program)
 
 
 def test_log_folders_are_found_behind_wrappers() -> None:
