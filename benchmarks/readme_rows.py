@@ -328,7 +328,7 @@ def _started(
     card = " ".join(re.findall(r"^(\d+) x NVIDIA (\S+)", data["hardware"])[0])
     return MeasuredRow(
         regime, job, card, "`lagom tune`", statistics.fmean(plain), ours, hand, by_hand,
-        over, f"{start_results.minutes(name)} minutes (`{limit}`)",
+        over, f"{start_results.minutes(name)} minutes (`{limit.replace('--search', '--budget')}`)",
         _source(command, data["commit"], data["versions"]["nccl"], f"start_settings_{hardware}_202611"),
         in_readme=name in (start_results.TWO_LAUNCHERS[0], start_results.TWO_WINDOWS),
     )  # fmt: skip

@@ -16,7 +16,14 @@ import typer
 
 from lagom.cli.common import say
 from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, show_tuned, told_how_to_go_on
-from lagom.cli.tune_nodes import at_exchange, keep_found, request_of, session_of
+from lagom.cli.tune_nodes import (
+    at_exchange,
+    facts_of_search,
+    keep_found,
+    request_of,
+    say_next_on_nodes,
+    session_of,
+)
 from lagom.errors import UsageError
 from lagom.format import format_count
 
@@ -134,7 +141,7 @@ def tune(
             _tune(request, _store_of(request, is_named=out is not None, fresh=fresh), search)
             return
         request = at_exchange(request, nnodes, rdzv_endpoint)
-        with session_of(request, _say) as session:
+        with session_of(request, facts_of_search(request, transport, fresh=fresh), _say) as session:
             request = request_of(session, request)
             store = _store_of(request, is_named=out is not None, fresh=fresh)
             _take_part(session, request, store, search)
@@ -274,7 +281,7 @@ def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> Sa
     from lagom.environment import conf_file
     from lagom.experiment.store import cannot_be_written
     from lagom.files import write_whole
-    from lagom.launch.cached_config import keep_config
+    from lagom.launch.cached_config import is_kept, keep_config
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.on_nodes import found_of, saved_of
     from lagom.tune.tune_result import conf_text, saved_config
@@ -301,6 +308,9 @@ def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> Sa
         request.command, config, os.environ, "lagom tune", nodes=request.nnodes, exchange=request.exchange
     ):
         _say(kept)
+    if request.nnodes > 1:
+        say_next_on_nodes(request, config, _say, is_kept=is_kept(kept))
+        return saved
     clock = "LAGOM_CLOCK=simulated " if is_simulated else ""  # without it the saved config is refused
     command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"
     _say(f"next: {clock}{command}", whole=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -26,9 +28,9 @@ SPACE = "tune"
 
 
 @contextlib.contextmanager
-def session_of(request: Request, say: Say) -> Iterator[Session]:
-    """The launchers of all nodes, once they are there and agree. What ends the session before its search is said,
-    and the command then ends with exit code 3."""
+def session_of(request: Request, facts: NodeFacts, say: Say) -> Iterator[Session]:
+    """The launchers of all nodes, once they are there and agree about ``facts``. What ends the session before its
+    search is said, and the command then ends with exit code 3."""
     from lagom.nodes.enrolment import WAIT_SECONDS, enrol
     from lagom.nodes.node_facts import node_name
     from lagom.nodes.opening import open_exchange
@@ -37,7 +39,6 @@ def session_of(request: Request, say: Say) -> Iterator[Session]:
     exchange = open_exchange(request.exchange, SPACE, WAIT_SECONDS)
     say(f"waiting for {request.nnodes} nodes at {exchange.name}.")
     try:
-        facts = facts_of_search(request)
         with enrol(exchange, request.nnodes, node_name(os.environ), facts, say=say) as session:
             names = session.nodes
             say(f"{len(names)} nodes ({', '.join(names)}), coordinator {names[0]}; this one is {session.node}.")
@@ -60,14 +61,16 @@ def at_exchange(request: Request, count: int, endpoint: str) -> Request:
     return replace(request, nnodes=count, exchange=endpoint or str(request.folder / EXCHANGE))
 
 
-def facts_of_search(request: Request) -> NodeFacts:
+def facts_of_search(request: Request, transport: str, *, fresh: bool) -> NodeFacts:
+    """What the launchers of a search compare: the job's command and lagom's options, releases, NCCL, GPU, variables."""
     from lagom.doctor.nodes import facts_of_node
     from lagom.environment import with_conf_files
     from lagom.experiment.fingerprint import env_fingerprint
     from lagom.launch.launchers import words_that_stay
 
-    asked = [request.metric, str(request.higher_is_better), str(request.samples)]  # or values of two kinds are compared
-    words = [*words_that_stay(request.command), *asked]
+    # or values of two kinds are compared, or whoever comes first decides what is deleted and how long it takes
+    asked = (request.metric, request.higher_is_better, request.samples, request.budget, request.run_limit, request.seed)
+    words = [*words_that_stay(request.command), *map(str, (*asked, transport, fresh))]
     return facts_of_node(words, env_fingerprint(with_conf_files(os.environ)), os.environ)
 
 
@@ -82,7 +85,7 @@ def keep_found(request: Request, found: FoundStart, say: Say) -> None:
     """Write the saved config of the coordinator's search on this node too, and keep it for the next start."""
     from lagom.config_file import save_config
     from lagom.experiment.store import cannot_be_written
-    from lagom.launch.cached_config import keep_config
+    from lagom.launch.cached_config import is_kept, keep_config
     from lagom.tune.on_nodes import saved_of
 
     config = request.folder / "config.lagom"
@@ -95,3 +98,15 @@ def keep_found(request: Request, found: FoundStart, say: Say) -> None:
         request.command, config, os.environ, "lagom tune", nodes=request.nnodes, exchange=request.exchange
     ):
         say(kept)
+    say_next_on_nodes(request, config, say, is_kept=is_kept(kept))
+
+
+def say_next_on_nodes(request: Request, config: Path, say: Say, *, is_kept: bool) -> None:
+    """How to start the job with what was found. The nodes agree on what is in their caches alone: on a file that one of
+    them is given nobody is asked."""
+    command = shlex.join(request.command)
+    if is_kept:
+        say(f"next: on each node: lagom run -- {command}")
+        return
+    file = shlex.quote(os.path.relpath(config))
+    say(f"next: on each of the {request.nnodes} nodes, or on none: lagom run --config {file} -- {command}")

@@ -76,6 +76,8 @@ def plan_start(
         elif start.is_of_config:
             start = replace(start, remarks=())  # said already, with the nodes
         plan = replace(plan, nodes=agreement.nodes if agreement.is_set else ())
+    elif start.is_of_config and use.config is None and (count := starts_one_node(command, os.environ)) > 1:
+        remarks = (*remarks, f"nobody is asked about --config: give the same one on all {count} nodes, or on none")
     plan = plan.with_variables(start.variables, (*remarks, *start.remarks))
     return replace(plan, sets_start=start.is_of_config), use
 
@@ -180,7 +182,10 @@ def _describe(found: Vote, meeting: Meeting, settings: Mapping[str, str], use: C
         has = "has" if len(found.without) == 1 else "have"
         return _not_set(f"{which} {', '.join(found.without)} {has} no saved config to use{_WRITES}")
     if found.reason == "late" and found.nodes:
-        return _not_set(f"{len(found.nodes)} of {meeting.nodes} nodes came within {wait:.0f} s ({names})")
+        came = f"{len(found.nodes)} of {meeting.nodes} nodes came within {wait:.0f} s ({names})"
+        return _not_set(f"{came}; a node that runs already, or whose variables are others, comes to no vote")
+    if found.reason == "unreachable" and found.text.startswith(f"{SPACE}/"):
+        return _not_set(f"{_clause(found.text)}; remove {SPACE} there, or name another place with LAGOM_EXCHANGE")
     return _not_set(_clause(found.text) + _elsewhere(meeting, nobody_came=found.reason == "late"))
 
 

@@ -167,7 +167,7 @@ class Rounds:
         if not heartbeat.is_alarmed():
             return
         if heartbeat.lost and heartbeat.end is None:
-            raise NodesEnded(heartbeat.lost.rstrip("."))
+            raise NodesEnded(heartbeat.lost.partition(";")[0].rstrip("."))  # the place was right: it has answered
         gone = heartbeat.silent if heartbeat.silent is not None else session.seat
         raise self._ended(heartbeat.end or session.end(SessionEnd(kind="gone", by=session.seat, of=gone)))
 

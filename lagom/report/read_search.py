@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom.errors import LagomError
 from lagom.experiment.store import OtherSchedule, read_record
 from lagom.format import format_count, format_speedup, format_variables
 from lagom.tune import TunePlan, TuneRecord, TuneResult, find_result
@@ -74,13 +75,17 @@ class StartSearch:
 
 def read_search(file: Path) -> StartSearch | None:
     """The search of a file of raw samples; None where they are of ``lagom bench``. Raises
-    :class:`lagom.errors.LagomError` where it cannot be read, or is none of lagom's."""
+    :class:`lagom.errors.LagomError` where it cannot be read, is none of lagom's, or is of a node that did what another
+    one's search said."""
     try:
         record = read_record(file, TuneRecord)
     except OtherSchedule:
         return None
-    if record.aim is None:  # of a node that followed the one that has searched
-        return None
+    if record.aim is None:
+        raise LagomError(
+            f"{file} is of a node that did what the coordinator's search said, or of a search that ended before its "
+            "first comparison; name the coordinator's folder, or continue with the same command."
+        )
     plan = record.aim.plan
     found = find_result(plan, tried_of(record.runs, record.higher_is_better))
     settings = {} if found.group is None else dict(found.group.settings)

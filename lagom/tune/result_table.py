@@ -31,9 +31,10 @@ def print_result(plan: TunePlan, record: TuneRecord, result: TuneResult, console
     console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
     tried = tried_of(record.runs, record.higher_is_better)
     console.print(table_of(plan, tried, measured_by(record)))
+    nodes = (f"nodes: {', '.join(record.nodes)}.",) if record.nodes else ()
     live = found_by(record.runs)
     found = () if live is None else (f"{describe_live(live)}.",)
-    for line in (f"{BY_MEANS}.", *screened_lines(plan, tried), *found):
+    for line in (f"{BY_MEANS}.", *nodes, *screened_lines(plan, tried), *found):
         console.print(line, highlight=False, soft_wrap=True)
 
 

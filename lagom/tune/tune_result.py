@@ -173,9 +173,10 @@ def as_json(plan: TunePlan, record: TuneRecord, result: TuneResult) -> dict[str,
         "broken": {one.name: one.value for one in sorted(broken_settings(plan, tried))},
         "while_running": None if (live := found_by(record.runs)) is None else live.outcome,
         "planned": plan.most_processes,
+        "nodes": record.nodes,
         "processes": [
             {"group": run.arm, "stage": run.stage, "round": run.round, "value": run.counted, "seconds": run.seconds,
-             "why": run.reason}
+             "why": run.reason, "node": run.node}
             for run in record.runs if run.stage
         ],
     }  # fmt: skip

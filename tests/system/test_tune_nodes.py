@@ -126,6 +126,7 @@ def test_two_launchers_find_one_start_and_both_keep_it(tmp_path: Path) -> None:
     assert configs[0].read_bytes() == configs[1].read_bytes()
     assert load_config(configs[0]).environment["NCCL_SOCKET_NTHREADS"]
     assert f"node {first} has finished: improved." in done[other].stderr
+    assert all("lagom tune: next: on each node: lagom run -- " in one.stderr for one in done.values())
     kept = {node: list((tmp_path / node / "cache" / "configs").glob("*.lagom")) for node in done}
     assert all(len(files) == 1 for files in kept.values()), "in the cache of each node"
 

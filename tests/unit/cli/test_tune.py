@@ -142,5 +142,10 @@ def invoke_in(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], e
 def test_nodes_that_measure_otherwise_do_not_agree(tmp_path: Path) -> None:
     request = Request(command=("train",), folder=tmp_path, metric="a: (.*)", nnodes=2)
     others = [replace(request, metric="b: (.*)"), replace(request, higher_is_better=True), replace(request, samples=7)]
-    assert len({facts_of_search(one).command for one in (request, *others)}) == 4
-    assert facts_of_search(replace(request, folder=tmp_path / "other")) == facts_of_search(request)
+    digests = [facts_of_search(one, "", fresh=False).command for one in (request, *others)]
+    digests += [
+        facts_of_search(request, "sockets", fresh=False).command,
+        facts_of_search(request, "", fresh=True).command,
+    ]
+    assert len(set(digests)) == len(digests)
+    assert facts_of_search(replace(request, folder=tmp_path / "other"), "", fresh=False).command == digests[0]

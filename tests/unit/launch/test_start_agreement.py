@@ -12,9 +12,10 @@ from lagom.config_cache import Machine
 from lagom.doctor import nodes
 from lagom.errors import UsageError
 from lagom.launch import cached_config, start_agreement
-from lagom.launch.cached_config import NOT_TOLD, CacheUse, Meeting, find_cached, keep_config
+from lagom.launch.cached_config import NO_CACHE, NOT_TOLD, CacheUse, Meeting, find_cached, keep_config
+from lagom.launch.job_plan import JobOptions
 from lagom.launch.launchers import names_of_job
-from lagom.launch.start_agreement import Agreed, agree, told_meeting
+from lagom.launch.start_agreement import Agreed, agree, plan_start, told_meeting
 from lagom.launch.start_variables import choose_start
 from lagom.nodes.exchange import Begin, ExchangeError, Place
 from tests.unit.nodes.launchers import LIFE, MemoryExchange, at_once
@@ -122,7 +123,33 @@ def test_all_of_many_nodes_hear_who_has_none() -> None:
 
 def test_a_node_that_does_not_come_is_waited_for_and_then_no_other_uses_its_own() -> None:
     keep("a")
-    assert votes("a", wait=0.0) == {"a": Agreed(False, ("a",), f"{NONE}1 of 2 nodes came within 0 s (a)")}
+    why = "a node that runs already, or whose variables are others, comes to no vote"
+    assert votes("a", wait=0.0) == {"a": Agreed(False, ("a",), f"{NONE}1 of 2 nodes came within 0 s (a); {why}")}
+
+
+def test_of_a_folder_with_foreign_records_it_is_said_what_to_do() -> None:
+    keep("a")
+    begun = "meet/starts"
+    assert votes("a", wait=0.0)["a"].nodes == ("a",)
+    (seat,) = Path(begun).glob("*/1/seat/0")
+    seat.write_text("[]")
+    text = votes("a", wait=0.0)["a"].text
+    assert text.startswith(f"{NONE}starts/")
+    assert text.endswith("; remove starts there, or name another place with LAGOM_EXCHANGE")
+
+
+def test_who_gives_a_config_by_hand_on_one_of_several_nodes_is_told_to_give_it_on_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep("a")
+    for name in ("LAGOM_CACHE", "NCCL_SOCKET_NTHREADS"):
+        monkeypatch.delenv(name, raising=False)
+    options = JobOptions(config=Path("found-a.lagom"))
+    remark = "nobody is asked about --config: give the same one on all 2 nodes, or on none"
+    for command, is_told in ((TORCHRUN, True), (("torchrun", "train.py"), False)):
+        plan, _ = plan_start([*command], options, NO_CACHE, "", None)
+        assert plan.variables["NCCL_SOCKET_NTHREADS"] == "4"
+        assert (remark in plan.remarks) == is_told
 
 
 @pytest.mark.parametrize("there", ["nobody", "another store"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import lagom
 from lagom import journal
+from lagom.cli.main import app
 from lagom.errors import JournalError
 from lagom.experiment.store import FILE, RunRecord
 from lagom.start import StartGroup
@@ -163,6 +166,22 @@ def test_a_search_over_start_settings_has_its_verdict_settings_and_processes(tmp
         "  4 threads: 30, 30, 30.5",
     ]
     assert read_search(str(tmp_path / FILE)).verdict == "improved"
+
+
+def test_the_nodes_of_a_search_are_named(tmp_path: Path) -> None:
+    write_search(tmp_path, nodes=["node0", "node1"])
+    for options, words in (((), "nodes: node0, node1."), (("--json",), '"node0"')):
+        done = CliRunner().invoke(app, ["report", str(tmp_path), *options])
+        assert done.exit_code == 0, done.output
+        assert words in done.output
+
+
+def test_of_a_node_that_followed_it_is_said_where_the_search_is(tmp_path: Path) -> None:
+    write_search(tmp_path)
+    samples = tmp_path / FILE
+    samples.write_text(json.dumps({**json.loads(samples.read_text()), "aim": None}))
+    with pytest.raises(lagom.LagomError, match="name the coordinator's folder, or continue with the same command"):
+        lagom.read_run(tmp_path)
 
 
 @pytest.mark.parametrize(("speedup", "verdict"), [(1.0, "nothing_resolved"), (0.5, "plain_is_best")])
