@@ -60,13 +60,14 @@ class Job(_Stored):
 
     def is_same(self, other: Job) -> bool:
         """The placeholder, in a word of either command, stands for any text; what is around it must be the same."""
-        return self._is_here(other) and _are_same(self.words or self.command, other.words or other.command)
+        return self.is_here(other) and _are_same(self.words or self.command, other.words or other.command)
 
     def is_like(self, other: Job) -> bool:
         """The same but for what is another at each start of one program."""
-        return self._is_here(other) and _are_same(self.program, other.program)
+        return self.is_here(other) and _are_same(self.program, other.program)
 
-    def _is_here(self, other: Job) -> bool:
+    def is_here(self, other: Job) -> bool:
+        """Whether it is started in the same folder, with the same variables."""
         return (self.folder, self.variables) == (other.folder, other.variables)
 
 

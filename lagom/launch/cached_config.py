@@ -179,16 +179,21 @@ def _look_up(cache: ConfigCache, nothing: CacheUse, told: Meeting) -> CacheUse:
 def _why_another(configs: Iterable[CachedConfig], job: Job) -> list[str]:
     """A line about the newest config of a command with few other arguments, which is not used: who was told that the
     next start replays it wants to know why this one does not."""
-    for config in configs:
-        kept = config.entry.job
-        if config.entry.refused or not kept.program or (kept.folder, kept.variables) != (job.folder, job.variables):
-            continue
-        ours, theirs = (job.program, kept.program) if _is_of_a_search(config) else (job.words, kept.words)
-        new, gone = [one for one in ours if one not in theirs], [one for one in theirs if one not in ours]
-        if len(new) + len(gone) <= MOST_OTHER and ours[:1] == theirs[:1] and len(ours) > len(new):
-            what = " ".join(new) or f"no {' '.join(gone)}"
-            return [shorten(f"not used, because of {what}: the config found with {shlex.join(kept.command)}", ROOM)]
+    same_place = (one for one in configs if not one.entry.refused and one.entry.job.is_here(job))
+    for config in same_place:
+        if what := _other_arguments(config, job):
+            command = shlex.join(config.entry.job.command)
+            return [shorten(f"not used, because of {what}: the config found with {command}", ROOM)]
     return []
+
+
+def _other_arguments(config: CachedConfig, job: Job) -> str:
+    """Those of the job that the config's does not have, or which are missing; empty where it is another command."""
+    kept = config.entry.job
+    ours, theirs = (job.program, kept.program) if _is_of_a_search(config) else (job.words, kept.words)
+    new, gone = [one for one in ours if one not in theirs], [one for one in theirs if one not in ours]
+    is_near = 0 < len(new) + len(gone) <= MOST_OTHER and ours[:1] == theirs[:1] and len(ours) > len(new)
+    return (" ".join(new) or f"no {' '.join(gone)}") if is_near else ""
 
 
 def _may_use(entry: Entry, meeting: Meeting | None, started: Started, environ: Mapping[str, str]) -> bool:

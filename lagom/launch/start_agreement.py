@@ -177,16 +177,20 @@ def _describe(found: Vote, meeting: Meeting, settings: Mapping[str, str], use: C
         return what if settings else f"saved config agreed by {count} ({names})"
     if found.agreed:
         return _not_set(f"none of {count} ({names}) has a saved config to use{_WRITES}")
+    return _not_set(_why_not(found, meeting, names, wait))
+
+
+def _why_not(found: Vote, meeting: Meeting, names: str, wait: float) -> str:
     if found.reason == "differs" and found.without:
         which = "node" if len(found.without) == 1 else "nodes"
         has = "has" if len(found.without) == 1 else "have"
-        return _not_set(f"{which} {', '.join(found.without)} {has} no saved config to use{_WRITES}")
+        return f"{which} {', '.join(found.without)} {has} no saved config to use{_WRITES}"
     if found.reason == "late" and found.nodes:
         came = f"{len(found.nodes)} of {meeting.nodes} nodes came within {wait:.0f} s ({names})"
-        return _not_set(f"{came}; a node that runs already, or whose variables are others, comes to no vote")
+        return f"{came}; a node that runs already, or whose variables are others, comes to no vote"
     if found.reason == "unreachable" and found.text.startswith(f"{SPACE}/"):
-        return _not_set(f"{_clause(found.text)}; remove {SPACE} there, or name another place with LAGOM_EXCHANGE")
-    return _not_set(_clause(found.text) + _elsewhere(meeting, nobody_came=found.reason == "late"))
+        return f"{_clause(found.text)}; remove {SPACE} there, or name another place with LAGOM_EXCHANGE"
+    return _clause(found.text) + _elsewhere(meeting, nobody_came=found.reason == "late")
 
 
 _WRITES = " (lagom tune writes it)"
