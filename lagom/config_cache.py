@@ -203,9 +203,11 @@ def _are_same(ours: Sequence[str], theirs: Sequence[str]) -> bool:
 
 def _stands_for(pattern: str, word: str) -> bool:
     """No blank and no shell operator is taken by the placeholder: in ``bash -c "train --out run-{trial}"`` it is a part
-    of one word, not the rest of the script."""
+    of one word, not the rest of the script. Alone it is no option."""
     parts = pattern.split(PLACEHOLDER)
-    return len(parts) > 1 and re.fullmatch(r"[^\s;&|]*".join(map(re.escape, parts)), word) is not None
+    if len(parts) == 1 or (word.startswith("-") and not pattern.startswith("-")):
+        return False
+    return re.fullmatch(r"[^\s;&|]*".join(map(re.escape, parts)), word) is not None
 
 
 def _changed(path: Path) -> float:

@@ -67,6 +67,8 @@ class Clock:
         left, needed = self.left(), coming.least_seconds
         if self.limit is None or left is None or left >= needed:
             return ""
+        if not self.processes and not self.used and self.limit >= needed:  # moments after the start; as at each call
+            return ""
         clock = "time" if self.simulated is None else "simulated time"
         what = f"{clock} limit reached, processes left: {coming.waiting}"
         if self.limit < needed:

@@ -93,6 +93,7 @@ def test_the_placeholder_of_lagom_tune_stands_for_any_text() -> None:
     assert a_job("train", "--out=run-final", "8").is_same(tuned)
     assert not tuned.is_same(a_job("train", "--out=run-final", "4"))
     assert a_job("train", "{trial}").is_same(a_job("train", "final"))
+    assert not a_job("train", "{trial}").is_same(a_job("train", "--hidden=99"))
 
 
 @pytest.mark.parametrize(

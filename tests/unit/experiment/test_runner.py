@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def test_each_process_is_told_before_and_after_and_is_not_run_again(tmp_path: Pa
     assert said[1::2] == ["  1.5 by wall in 2 s"] * 3
     assert seconds == [None] * 3
     assert run(tmp_path, Clock(None)) == ([], [])
+
+
+def test_a_limit_that_is_just_enough_for_a_process_starts_it(tmp_path: Path) -> None:
+    """Moments of it are over before the first one: the same command would never come further."""
+    said, _ = run(tmp_path, Clock(20.0, began=time.monotonic() - 0.5))
+    assert said[0].startswith("round 1: ")
 
 
 @pytest.mark.parametrize(
