@@ -141,7 +141,7 @@ def test_the_page_of_a_cost_has_the_whole_run_and_its_target() -> None:
     found["processes"] = [one for one in found["processes"] if one["arm"] not in BY_HAND]
     found["processes"] += [process(LOADED, number, [SLOW] * 5 + [100.0 * (number + 1)] * 4) for number in (0, 1)]
     text = page(found)
-    assert "`ddp.py`, NVLink, NCCL as torch bundles it; 30 steps with a search 9 without; 2 rounds." in text
+    assert "`ddp.py`, NVLink, NCCL as torch bundles it; 30 steps with a search, 9 without; 2 rounds." in text
     assert f"| {LOADED} | 1.000 (n = 2: no interval) |" in text
     assert "| whole run at least 0.99 of plain | 0.96" in text
     assert HALF not in text.split("## ddp-8192")[1].split("| target |")[0]
