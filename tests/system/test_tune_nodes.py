@@ -125,6 +125,7 @@ def test_two_launchers_find_one_start_and_both_keep_it(tmp_path: Path) -> None:
     configs = [tmp_path / "out" / "config.lagom", tmp_path / "out" / f"node-{other}" / "config.lagom"]
     assert configs[0].read_bytes() == configs[1].read_bytes()
     assert load_config(configs[0]).environment["NCCL_SOCKET_NTHREADS"]
+    assert all("\nNCCL_SOCKET_NTHREADS=" in config.with_name("nccl.conf").read_text() for config in configs)
     assert f"node {first} has finished: improved." in done[other].stderr
     assert all("lagom tune: next: on each node: lagom run -- " in one.stderr for one in done.values())
     kept = {node: list((tmp_path / node / "cache" / "configs").glob("*.lagom")) for node in done}
