@@ -13,6 +13,7 @@ from pathlib import Path
 from lagom.launch.launcher_table import BY_NAME, DIFFERING_VARIABLES, Launcher, Starts
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+VERSION = re.compile(r"^(python|pypy)[\d.]+$")
 SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`")  # innermost first
 
 
@@ -53,7 +54,7 @@ class CommandReader:
             at += 1
         if at == len(words):
             return stay
-        name = re.sub(r"^(python|pypy)[\d.]+$", r"\1", Path(words[at]).name)
+        name = plain_name(words[at])
         part = CommandPart(BY_NAME.get(name, Launcher(names=(), runs_script=True)), name)
         chain = [*before, part]
         stay.append(words[at])
@@ -103,7 +104,7 @@ class CommandReader:
         chain[-1].rest = words
         if all(part.launcher.starts is Starts.HERE for part in chain):
             for at, word in enumerate(words[:-1]):
-                launcher = BY_NAME.get(Path(word).name)
+                launcher = BY_NAME.get(plain_name(word))
                 is_value = at > 0 and words[at - 1].startswith("-")
                 if launcher is not None and launcher.starts is not Starts.HERE and not is_value:
                     return words[:at] + self.read(words[at:], chain)
@@ -122,8 +123,22 @@ class CommandReader:
         return " ; ".join(" ".join(self.read(words, chain)) for words in _simple_commands(text))
 
 
+def plain_name(word: str) -> str:
+    """The name in the table of a program: without its folder and version."""
+    return VERSION.sub(r"\1", Path(word).name)
+
+
 def _read_option(part: CommandPart, words: list[str], at: int) -> tuple[str, str, int]:
-    """(name as in the table, value, number of words) of the option at that place."""
+    """(name as in the table, value, number of words) of the option at that place. One row of the table is for several
+    wrappers, so what has a value there may be a flag of this one: it is, where an option or a launcher's name follows."""
+    name, value, width = _read_as_in_table(part, words, at)
+    may_be_flag = part.launcher.is_shared and width == 2 and name in part.launcher.values and name[:2] != "--"
+    is_file = name == "-o" and value[:1] != "-"  # for all of them
+    is_flag = may_be_flag and not is_file and (value[:1] == "-" or plain_name(value) in BY_NAME)
+    return (name, "", 1) if is_flag else (name, value, width)
+
+
+def _read_as_in_table(part: CommandPart, words: list[str], at: int) -> tuple[str, str, int]:
     launcher, word = part.launcher, words[at]
     name, equals, value = word.partition("=")
     name = _full_name(launcher, name.replace("_", "-") if name.startswith("--") else name)

@@ -54,6 +54,7 @@ class Launcher:
     long_dash: bool = False  # ``-hostfile``: one dash, many letters
     differing: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()  # options that name the folder of what ranks print
+    is_shared: bool = False  # a row for wrappers of which a letter has a value for one and none for another
 
 
 #: Variables with the number of nodes or ranks; another value than one, or what is no number, may be several nodes.
@@ -95,6 +96,13 @@ _DOCKER = Launcher(
     names=("docker", "nerdctl"), passes=False, operands=1, verbs=("run", "exec", "container"),
     variables=("-e", "--env", "--env-file"), values=_DOCKER_VALUES, differing=("--name", "--cidfile"),
     flags=("--rm", "-i", "-t", "-it", "-ti", "-d", "--privileged", "--init"),
+)  # fmt: skip
+_NSYS = Launcher(
+    names=("nsys",), verbs=("profile", "launch"),
+    values=("-t", "--trace", "-s", "--sample", "-c", "--capture-range", "-x", "-y", "--delay", "-d", "--duration",
+            "-w", "-f", "--force-overwrite", "-e", "--env-var", "--cuda-graph-trace", "--set", "-k", "--tool",
+            "--capture-range-end", "--gpu-metrics-devices", "--cpuctxsw", "--backtrace", "--kill", "-b", "-n"),
+    differing=("-o", "--output", "--session-new", "--session"),
 )  # fmt: skip
 
 LAUNCHERS = (
@@ -210,14 +218,10 @@ LAUNCHERS = (
                 "--package", "-C", "--with-requirements"),
         flags=("--no-sync", "--frozen", "--locked", "--isolated", "-q", "--active", "--all-extras"),
     ),
+    _NSYS,
+    replace(_NSYS, names=("ncu", "rocprof", "compute-sanitizer"), verbs=(), is_shared=True),
     Launcher(
-        names=("nsys", "ncu", "rocprof", "compute-sanitizer"), verbs=("profile", "launch"),
-        values=("-t", "--trace", "-s", "--sample", "-c", "--capture-range", "-x", "-y", "--delay", "-d", "--duration",
-                "-w", "-f", "--force-overwrite", "-e", "--env-var", "--cuda-graph-trace", "--set", "-k", "--tool",
-                "--capture-range-end", "--gpu-metrics-devices", "--cpuctxsw", "--backtrace", "--kill", "-b", "-n"),
-        differing=("-o", "--output", "--session-new", "--session"),
-    ),
-    Launcher(
+        is_shared=True,
         names=("numactl", "nice", "ionice", "stdbuf", "setsid", "nohup", "exec", "command", "time", "strace", "gdb",
                "xargs", "tini", "dumb-init", "catchsegv", "unbuffer", "if", "then", "elif", "else", "do", "while",
                "until", "!", "{"),
