@@ -13,7 +13,7 @@ from pathlib import Path
 from lagom.launch.launcher_table import BY_NAME, DIFFERING_VARIABLES, Launcher, Starts
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-VERSION = re.compile(r"^(python|pypy)[\d.]+$")
+VERSION = re.compile(r"^(?:(python|pypy)[\d.]+|(mpirun|mpiexec)[._-].+)$")
 SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`")  # innermost first
 
 
@@ -125,12 +125,12 @@ class CommandReader:
 
 def plain_name(word: str) -> str:
     """The name in the table of a program: without its folder and version."""
-    return VERSION.sub(r"\1", Path(word).name)
+    return VERSION.sub(r"\1\2", Path(word).name)
 
 
 def _read_option(part: CommandPart, words: list[str], at: int) -> tuple[str, str, int]:
     """(name as in the table, value, number of words) of the option at that place. One row of the table is for several
-    wrappers, so what has a value there may be a flag of this one: it is, where an option or a launcher's name follows."""
+    wrappers, so what has a value there may be a flag of this one: it is, before an option or a launcher's name."""
     name, value, width = _read_as_in_table(part, words, at)
     may_be_flag = part.launcher.is_shared and width == 2 and name in part.launcher.values and name[:2] != "--"
     is_file = name == "-o" and value[:1] != "-"  # for all of them
@@ -172,7 +172,7 @@ def _read_letters(part: CommandPart, name: str, following: str) -> tuple[str, st
 def _with_value(launcher: Launcher) -> tuple[str, ...]:
     """All options that take one."""
     return (
-        *launcher.values, *launcher.nodes, *launcher.hosts, *launcher.host_files, *launcher.variables,
+        *launcher.values, *launcher.nodes, *launcher.ranks, *launcher.hosts, *launcher.host_files, *launcher.variables,
         *launcher.scripts, *launcher.modules, *launcher.differing, *filter(None, (launcher.nodes_file,)),
     )  # fmt: skip
 

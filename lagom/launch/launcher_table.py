@@ -38,6 +38,7 @@ class Launcher:
     nodes: tuple[str, ...] = ()  # options that give the number of nodes
     nodes_in: tuple[str, ...] = ()  # variables that do
     nodes_file: str = ""  # option that names a file that does
+    ranks: tuple[str, ...] = ()  # options that give the number of ranks on all nodes
     hosts: tuple[str, ...] = ()
     host_files: tuple[str, ...] = ()
     host_variables: tuple[str, ...] = ()  # a batch system passes hosts in these, unseen in the command
@@ -89,11 +90,12 @@ _DOCKER_VALUES = (
     "--add-host", "--cap-add", "--cpus", "--cpuset-cpus", "--device", "--entrypoint", "--gpus", "-h", "--hostname",
     "--ipc", "-l", "--label", "-m", "--memory", "--mount", "--net", "--network", "--pid", "-p", "--publish",
     "--runtime", "--security-opt", "--shm-size", "--tmpfs", "-u", "--ulimit", "--user", "-v", "--volume", "-w",
-    "--workdir", "--context", "-H",
+    "--workdir", "--context", "-H", "-f", "--file",
 )  # fmt: skip
 
 _DOCKER = Launcher(
-    names=("docker", "nerdctl"), passes=False, operands=1, verbs=("run", "exec", "container"),
+    names=("docker", "nerdctl", "docker-compose", "podman-compose"), passes=False, operands=1,
+    verbs=("run", "exec", "container", "compose"),
     variables=("-e", "--env", "--env-file"), values=_DOCKER_VALUES, differing=("--name", "--cidfile"),
     flags=("--rm", "-i", "-t", "-it", "-ti", "-d", "--privileged", "--init"),
 )  # fmt: skip
@@ -139,14 +141,19 @@ LAUNCHERS = (
         values=("--nproc-per-node", "--num-nodes", "--include", "--exclude", "--ssh-port"),
     ),
     Launcher(
+        names=("composer",), starts=Starts.NODE, runs_script=True, ranks=("--world-size",),
+        differing=("--node-rank", "--base-rank", "--master-addr", "--master-port", "--stdout", "--stderr"),
+        values=("-n", "--nproc"), flags=("-v", "--verbose", "-m", "--module-mode", "-c", "--command-mode"),
+    ),
+    Launcher(
         names=("lightning", "fabric"), starts=Starts.NODE, runs_script=True, verbs=("run", "model"),
         nodes=("--num-nodes",), differing=("--main-address", "--main-port", "--node-rank"),
         values=("--accelerator", "--strategy", "--devices", "--precision"),
     ),
     Launcher(
-        names=("mpirun", "mpiexec", "mpiexec.hydra", "mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich",
-               "mpiexec.mpich", "orterun", "prun", "prterun"),
+        names=("mpirun", "mpiexec", "orterun", "prun", "prterun"),
         starts=Starts.HOSTS, long_dash=True, variables=("-x", "--x", "-envlist", "-genvlist"),
+        listing=("-envlist", "-genvlist"), clearing=("-envnone", "-genvnone"),
         pairs=("-mca", "--mca", "-gmca", "--gmca", "--prtemca", "--pmixmca", "-genv", "-env"),
         hosts=("-H", "-host", "-hosts", "--host", "--hosts"),
         host_files=("-f", "-hostfile", "-machinefile", "-configfile", "--hostfile", "--machinefile",
@@ -174,7 +181,7 @@ LAUNCHERS = (
     ),
     Launcher(
         names=("pdsh", "clush", "dsh", "parallel-ssh", "pssh", "parallel", "horovodrun", "ray", "dask-mpi", "torchx",
-               "sky", "dstack", "qsub", "bsub", "condor_submit", "systemd-run", "su", "runuser"),
+               "sky", "dstack", "qsub", "bsub", "condor_submit", "systemd-run", "su", "runuser", "tmux", "screen"),
         starts=Starts.AWAY, values=("-w", "-h", "-H", "-g", "-np", "-S"),
     ),
     # -- wrappers that do not pass the environment by themselves
@@ -189,6 +196,7 @@ LAUNCHERS = (
         names=("sudo",), passes=False, passing=("-E", "--preserve-env"), assigns=True, flags=("-n", "-H"),
         values=("-u", "--user", "-g", "--group", "-C", "-D", "--chdir", "-p", "-T"),
     ),
+    Launcher(names=("doas", "pkexec"), passes=False, values=("-u", "-C", "--user")),
     # -- wrappers
     Launcher(
         names=("env", "export", "declare"), assigns=True, clearing=("-i", "-", "--ignore-environment"),
@@ -207,6 +215,16 @@ LAUNCHERS = (
         names=("singularity", "apptainer"), verbs=("exec", "run"), operands=1, flags=("--nv", "--rocm", "-s"),
         clearing=("-e", "--cleanenv", "-C", "--containall"), variables=("--env", "--env-file"),
         values=("-B", "--bind", "-H", "--home", "-W", "--workdir", "--pwd", "-o", "--overlay", "--app"),
+    ),
+    Launcher(
+        names=("bwrap",), clearing=("--clearenv",),
+        pairs=("--bind", "--bind-try", "--dev-bind", "--dev-bind-try", "--ro-bind", "--ro-bind-try", "--symlink",
+               "--setenv", "--file"),
+        values=("--chdir", "--unsetenv", "--proc", "--dev", "--tmpfs", "--dir", "--uid", "--gid", "--hostname"),
+    ),
+    Launcher(
+        names=("ch-run",), operands=1, clearing=("--unset-env",),
+        values=("--unset-env", "-b", "--bind", "-c", "--cd", "-g", "--gid", "-u", "--uid"), flags=("-w", "--write"),
     ),
     Launcher(
         names=("conda", "mamba", "micromamba"), verbs=("run",), values=("-n", "--name", "-p", "--prefix", "--cwd"),
@@ -231,6 +249,8 @@ LAUNCHERS = (
     ),
     Launcher(names=("timeout",), operands=1, values=("-k", "--kill-after", "-s", "--signal"),
              flags=("--foreground", "--preserve-status", "-v", "--verbose")),
-    Launcher(names=("taskset", "chrt", "flock"), operands=1, flags=("-c", "--cpu-list", "-a", "-n", "-x", "-r", "-f")),
+    Launcher(names=("taskset", "chrt"), operands=1, flags=("-c", "--cpu-list", "-a", "-r", "-f")),
+    Launcher(names=("flock", "script"), operands=1, scripts=("-c", "--command"), flags=("-n", "-x", "-q", "-a"),
+             values=("-w", "--timeout", "-E", "--conflict-exit-code")),
 )  # fmt: skip
 BY_NAME = {name: launcher for launcher in LAUNCHERS for name in launcher.names}

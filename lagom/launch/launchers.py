@@ -29,7 +29,7 @@ UNKNOWN = 0  # number of nodes
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-(\w*))?\})")
 #: Of a script that starts ranks itself, or tells its framework: PyTorch Lightning's, also by Hydra.
 SCRIPT_NODES = re.compile(r"(?:--|\+)?[\w.]*\.(?:num_nodes|nnodes)")
-BARE_SCRIPT_NODES = re.compile(r"--(?:num[_-]nodes|nnodes)")
+BARE_SCRIPT_NODES = re.compile(r"--(?:num[_-](?:nodes|machines)|nnodes)")
 THIS_HOST = {"localhost", "127.0.0.1", "::1", ""}
 
 
@@ -211,6 +211,8 @@ def _node_count(part: CommandPart, variables: Mapping[str, str]) -> tuple[str, i
     launcher = part.launcher
     if option := part.last(launcher.nodes):
         return f"{part.name} {option[0]} {option[1]}", count_nodes(option[1], variables)
+    if option := part.last(launcher.ranks):  # of how many nodes that is, no option says
+        return f"{part.name} {option[0]} {option[1]}", 1 if option[1] == "1" else UNKNOWN
     for name in launcher.nodes_in:
         if variables.get(name):
             return f"{part.name} with {name}={variables[name]}", count_nodes(variables[name], variables)
