@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lagom.environment import count_nodes_told, count_ranks_told
 from lagom.errors import UsageError
-from lagom.launch.command_reader import CommandPart, CommandReader
+from lagom.launch.command_reader import CommandPart, CommandReader, is_replaced
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launcher_table import (
     NAMING_OPTIONS,
@@ -57,7 +57,7 @@ def read_command(command: Sequence[str], environ: Mapping[str, str]) -> Started:
     """Which ranks the command starts, in that environment."""
     if local_rank(environ) is not None:
         return Started(Ranks.SOME, count_nodes_told(environ), "a launcher around it starts one process for each rank")
-    reader = CommandReader()
+    reader = CommandReader(opens_scripts=True)
     reader.read(list(command))
     variables = {**environ, **reader.variables}
     found = [_judge(chain, variables) for chain in reader.chains]
@@ -154,6 +154,8 @@ def _judge(chain: Sequence[CommandPart], variables: Mapping[str, str]) -> Starte
     for part in chain:
         found.append(_judge_environment(part))
         found.append(_judge_nodes(part, variables, is_everywhere=is_everywhere))
+        if is_replaced(part):
+            found.append(Started(Ranks.UNCLEAR, UNKNOWN, f"{part.name} {' '.join(part.rest[:1])} may be any launcher"))
         is_everywhere |= part.launcher.starts in (Starts.AWAY, Starts.HOSTS)
     has_launcher = any(part.launcher.starts is not Starts.HERE for part in chain)
     found.append(_judge_script(chain[-1].rest, has_launcher=has_launcher))
