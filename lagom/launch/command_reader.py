@@ -23,7 +23,7 @@ REPLACED = re.compile(r"(?:\$(?:\w+|[@*]|\{[^}]*\}))+")  # a word of which nothi
 COMMENT = re.compile(r"(?<!\S)#.*")
 SHEBANG = re.compile(r"#!.*\b(?:ba|da|z|k)?sh\b")
 MOST_BYTES = 64 << 10  # of a script that is read
-MOST_SCRIPTS = 16  # read for one command: a script may start itself
+MOST_SCRIPTS = 8  # read for one command: a script may start itself
 SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`")  # innermost first
 
 
@@ -138,8 +138,9 @@ class CommandReader:
     def _read_script(self, text: str, chain: list[CommandPart], arguments: Sequence[str] = ()) -> str:
         """Its words that stay are those of the text itself: the arguments are words of the command, too."""
         stay = []
+        is_known = OTHER_ARGUMENTS.search(text) is None
         for words in _simple_commands(text):
-            filled = words if OTHER_ARGUMENTS.search(text) else list(_with_arguments(words, arguments))
+            filled = list(_with_arguments(words, arguments)) if is_known else words
             kept = self.read(filled, chain)
             stay.append(kept if filled == words else CommandReader().read(words, chain))
         return " ; ".join(" ".join(words) for words in stay)

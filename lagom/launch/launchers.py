@@ -155,7 +155,8 @@ def _judge(chain: Sequence[CommandPart], variables: Mapping[str, str]) -> Starte
         found.append(_judge_environment(part))
         found.append(_judge_nodes(part, variables, is_everywhere=is_everywhere))
         if is_replaced(part):
-            found.append(Started(Ranks.UNCLEAR, UNKNOWN, f"{part.name} {' '.join(part.rest[:1])} may be any launcher"))
+            said = " ".join([part.name, *part.rest[:1]])
+            found.append(Started(Ranks.UNCLEAR, UNKNOWN, f"{said} has a word that only a shell knows"))
         is_everywhere |= part.launcher.starts in (Starts.AWAY, Starts.HOSTS)
     has_launcher = any(part.launcher.starts is not Starts.HERE for part in chain)
     found.append(_judge_script(chain[-1].rest, has_launcher=has_launcher))
