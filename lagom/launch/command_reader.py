@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,16 @@ from pathlib import Path
 from lagom.launch.launcher_table import BY_NAME, DIFFERING_VARIABLES, Launcher, Starts
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+VERSION = re.compile(r"^(?:(python|pypy)[\d.]+|(mpirun|mpiexec)[._-].+)$")
+ALL_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\})")
+ARGUMENT = re.compile(r"\$(?:(\d)|\{(\d+)(?::?-([^}]*))?\})")
+#: Behind one of these ``$1`` is another argument: of a function, or after ``shift``.
+OTHER_ARGUMENTS = re.compile(r"\bshift\b|\bset\s+--|\bfunction\b|\(\s*\)")
+REPLACED = re.compile(r"(?:\$(?:\w+|[@*]|\{[^}]*\}))+")  # a word of which nothing is known
+COMMENT = re.compile(r"(?<!\S)#.*")
+SHEBANG = re.compile(r"#!.*\b(?:ba|da|z|k)?sh\b")
+MOST_BYTES = 64 << 10  # of a script that is read
+MOST_SCRIPTS = 8  # read for one command: a script may start itself
 SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`")  # innermost first
 
 
@@ -33,12 +44,14 @@ class CommandPart:
 
 
 class CommandReader:
-    """Goes through a command from wrapper to wrapper, also into the text of ``bash -c``. ``chains``: of each simple
-    command in it the launchers, from the outermost to the program."""
+    """Goes through a command from wrapper to wrapper, also into the text of ``bash -c`` and, if ``opens_scripts``, of
+    the files of shells; these add to ``chains`` alone, never to the words. ``chains``: of each simple command in it the
+    launchers, from the outermost to the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, opens_scripts: bool = False) -> None:
         self.chains: list[list[CommandPart]] = []
         self.variables: dict[str, str] = {}
+        self.scripts_left = MOST_SCRIPTS if opens_scripts else 0
 
     @property
     def parts(self) -> list[CommandPart]:
@@ -53,13 +66,14 @@ class CommandReader:
             at += 1
         if at == len(words):
             return stay
-        name = re.sub(r"^(python|pypy)[\d.]+$", r"\1", Path(words[at]).name)
+        name = plain_name(words[at])
         part = CommandPart(BY_NAME.get(name, Launcher(names=(), runs_script=True)), name)
         chain = [*before, part]
         stay.append(words[at])
         if name == "eval":
             return [*stay, self._read_script(" ".join(words[at + 1 :]), chain)]
         if not part.launcher.names:
+            self._open_script(words[at:], chain, is_told=False)
             return stay + self._read_script_words(words[at + 1 :], chain)
         return self._read_options(words[at + 1 :], chain, stay)
 
@@ -76,7 +90,8 @@ class CommandReader:
                 name, value, width = _read_option(part, words, at)
                 part.options.append((name, value))
                 if name in launcher.scripts:
-                    return [*stay, word, self._read_script(value, chain), *words[at + width :]]
+                    following = words[at + width :]
+                    return [*stay, word, self._read_script(value, chain, following[1:]), *following]
                 if name in launcher.modules:
                     return [*stay, word, *self.read([value, *words[at + width :]], chain)]
                 stay += [] if name in launcher.differing else words[at : at + width]
@@ -93,6 +108,8 @@ class CommandReader:
     def _read_command(self, words: list[str], chain: list[CommandPart]) -> list[str]:
         """What follows a launcher's own options."""
         if chain[-1].launcher.runs_script or not words:
+            if chain[-1].launcher.scripts and words:
+                self._open_script(words, chain, is_told=True)
             return self._read_script_words(words, chain)
         chain[-1].rest = words
         return self.read(words, chain)
@@ -103,7 +120,7 @@ class CommandReader:
         chain[-1].rest = words
         if all(part.launcher.starts is Starts.HERE for part in chain):
             for at, word in enumerate(words[:-1]):
-                launcher = BY_NAME.get(Path(word).name)
+                launcher = BY_NAME.get(plain_name(word))
                 is_value = at > 0 and words[at - 1].startswith("-")
                 if launcher is not None and launcher.starts is not Starts.HERE and not is_value:
                     return words[:at] + self.read(words[at:], chain)
@@ -118,12 +135,41 @@ class CommandReader:
             stay.append(word)
         return True
 
-    def _read_script(self, text: str, chain: list[CommandPart]) -> str:
-        return " ; ".join(" ".join(self.read(words, chain)) for words in _simple_commands(text))
+    def _read_script(self, text: str, chain: list[CommandPart], arguments: Sequence[str] = ()) -> str:
+        """Its words that stay are those of the text itself: the arguments are words of the command, too."""
+        stay = []
+        is_known = OTHER_ARGUMENTS.search(text) is None
+        for words in _simple_commands(text):
+            filled = list(_with_arguments(words, arguments)) if is_known else words
+            kept = self.read(filled, chain)
+            stay.append(kept if filled == words else CommandReader().read(words, chain))
+        return " ; ".join(" ".join(words) for words in stay)
+
+    def _open_script(self, words: list[str], chain: list[CommandPart], *, is_told: bool) -> None:
+        """Read the file of the first word, if it is a shell's: ``is_told`` by the command, else by its first line."""
+        if self.scripts_left and (is_told or "/" in words[0]):
+            text = _text_of(Path(words[0]))
+            if is_told or SHEBANG.match(text):
+                self.scripts_left -= 1
+                self._read_script(COMMENT.sub("", text), chain, words[1:])
+
+
+def plain_name(word: str) -> str:
+    """The name in the table of a program: without its folder and version, with ``$`` where a variable stands in it."""
+    return VERSION.sub(r"\1\2", Path(re.sub(r"\$\{[^}]*\}", "$", word)).name)
 
 
 def _read_option(part: CommandPart, words: list[str], at: int) -> tuple[str, str, int]:
-    """(name as in the table, value, number of words) of the option at that place."""
+    """(name as in the table, value, number of words) of the option at that place. One row of the table is for several
+    wrappers, so what has a value there may be a flag of this one: it is, before an option or a launcher's name."""
+    name, value, width = _read_as_in_table(part, words, at)
+    may_be_flag = part.launcher.is_shared and width == 2 and name in part.launcher.values and name[:2] != "--"
+    is_file = name == "-o" and value[:1] != "-"  # for all of them
+    is_flag = may_be_flag and not is_file and (value[:1] == "-" or plain_name(value) in BY_NAME)
+    return (name, "", 1) if is_flag else (name, value, width)
+
+
+def _read_as_in_table(part: CommandPart, words: list[str], at: int) -> tuple[str, str, int]:
     launcher, word = part.launcher, words[at]
     name, equals, value = word.partition("=")
     name = _full_name(launcher, name.replace("_", "-") if name.startswith("--") else name)
@@ -145,6 +191,8 @@ def _read_letters(part: CommandPart, name: str, following: str) -> tuple[str, st
     """Options of one letter: with the value attached, as in ``srun -N2``, or several in one word, as in ``bash -lc``,
     ``sudo -nE`` and ``env -i``."""
     takes_value = _with_value(part.launcher)
+    if part.launcher.runs_script and (told := [one for one in part.launcher.scripts if one[1] in name]):  # bash -ce
+        return told[0], following, 2
     if name[:2] in takes_value:
         return name[:2], name[2:], 1
     letters = [f"-{letter}" for letter in name[1:]]
@@ -157,7 +205,7 @@ def _read_letters(part: CommandPart, name: str, following: str) -> tuple[str, st
 def _with_value(launcher: Launcher) -> tuple[str, ...]:
     """All options that take one."""
     return (
-        *launcher.values, *launcher.nodes, *launcher.hosts, *launcher.host_files, *launcher.variables,
+        *launcher.values, *launcher.nodes, *launcher.ranks, *launcher.hosts, *launcher.host_files, *launcher.variables,
         *launcher.scripts, *launcher.modules, *launcher.differing, *filter(None, (launcher.nodes_file,)),
     )  # fmt: skip
 
@@ -169,6 +217,39 @@ def _full_name(launcher: Launcher, name: str) -> str:
     known = {*_with_value(launcher), *launcher.flags, *launcher.passing, *launcher.clearing, *launcher.each_node}
     longer = [one for one in known if one.startswith(name)]
     return longer[0] if name not in known and len(longer) == 1 else name
+
+
+def is_replaced(part: CommandPart) -> bool:
+    """Whether the name of this program, or the word where its script would begin, comes from a variable or argument
+    that is not known, so that it may stand for a launcher or for options."""
+    is_script = bool(part.launcher.names) and part.launcher.runs_script
+    return "$" in part.name or (is_script and any(REPLACED.fullmatch(word) for word in part.rest[:1]))
+
+
+def _with_arguments(words: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
+    """The words of a shell's text with its arguments in their places."""
+
+    def value(found: re.Match[str]) -> str:
+        place = int(found[1] or found[2])
+        return found[0] if place == 0 else next(iter(arguments[place - 1 : place]), found[3] or "")
+
+    for word in words:
+        if ALL_ARGUMENTS.fullmatch(word):
+            yield from arguments
+        elif (filled := ARGUMENT.sub(value, word)) or not word:
+            yield filled
+
+
+def _text_of(file: Path) -> str:
+    """Empty where it is no small text file; whatever else is at that place is not opened."""
+    try:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            return ""
+        text = file.read_bytes()[: MOST_BYTES + 1].decode()
+    except (OSError, ValueError):
+        return ""
+    return "" if "\0" in text else text
 
 
 def _simple_commands(text: str) -> Iterator[list[str]]:

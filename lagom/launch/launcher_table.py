@@ -38,6 +38,7 @@ class Launcher:
     nodes: tuple[str, ...] = ()  # options that give the number of nodes
     nodes_in: tuple[str, ...] = ()  # variables that do
     nodes_file: str = ""  # option that names a file that does
+    ranks: tuple[str, ...] = ()  # options that give the number of ranks on all nodes
     hosts: tuple[str, ...] = ()
     host_files: tuple[str, ...] = ()
     host_variables: tuple[str, ...] = ()  # a batch system passes hosts in these, unseen in the command
@@ -54,6 +55,7 @@ class Launcher:
     long_dash: bool = False  # ``-hostfile``: one dash, many letters
     differing: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()  # options that name the folder of what ranks print
+    is_shared: bool = False  # a row for wrappers of which a letter has a value for one and none for another
 
 
 #: Variables with the number of nodes or ranks; another value than one, or what is no number, may be several nodes.
@@ -88,13 +90,21 @@ _DOCKER_VALUES = (
     "--add-host", "--cap-add", "--cpus", "--cpuset-cpus", "--device", "--entrypoint", "--gpus", "-h", "--hostname",
     "--ipc", "-l", "--label", "-m", "--memory", "--mount", "--net", "--network", "--pid", "-p", "--publish",
     "--runtime", "--security-opt", "--shm-size", "--tmpfs", "-u", "--ulimit", "--user", "-v", "--volume", "-w",
-    "--workdir", "--context", "-H",
+    "--workdir", "--context", "-H", "-f", "--file",
 )  # fmt: skip
 
 _DOCKER = Launcher(
-    names=("docker", "nerdctl"), passes=False, operands=1, verbs=("run", "exec", "container"),
+    names=("docker", "nerdctl", "docker-compose", "podman-compose"), passes=False, operands=1,
+    verbs=("run", "exec", "container", "compose"),
     variables=("-e", "--env", "--env-file"), values=_DOCKER_VALUES, differing=("--name", "--cidfile"),
     flags=("--rm", "-i", "-t", "-it", "-ti", "-d", "--privileged", "--init"),
+)  # fmt: skip
+_NSYS = Launcher(
+    names=("nsys",), verbs=("profile", "launch"),
+    values=("-t", "--trace", "-s", "--sample", "-c", "--capture-range", "-x", "-y", "--delay", "-d", "--duration",
+            "-w", "-f", "--force-overwrite", "-e", "--env-var", "--cuda-graph-trace", "--set", "-k", "--tool",
+            "--capture-range-end", "--gpu-metrics-devices", "--cpuctxsw", "--backtrace", "--kill", "-b", "-n"),
+    differing=("-o", "--output", "--session-new", "--session"),
 )  # fmt: skip
 
 LAUNCHERS = (
@@ -131,14 +141,19 @@ LAUNCHERS = (
         values=("--nproc-per-node", "--num-nodes", "--include", "--exclude", "--ssh-port"),
     ),
     Launcher(
+        names=("composer",), starts=Starts.NODE, runs_script=True, ranks=("--world-size",),
+        differing=("--node-rank", "--base-rank", "--master-addr", "--master-port", "--stdout", "--stderr"),
+        values=("-n", "--nproc"), flags=("-v", "--verbose", "-m", "--module-mode", "-c", "--command-mode"),
+    ),
+    Launcher(
         names=("lightning", "fabric"), starts=Starts.NODE, runs_script=True, verbs=("run", "model"),
         nodes=("--num-nodes",), differing=("--main-address", "--main-port", "--node-rank"),
         values=("--accelerator", "--strategy", "--devices", "--precision"),
     ),
     Launcher(
-        names=("mpirun", "mpiexec", "mpiexec.hydra", "mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich",
-               "mpiexec.mpich", "orterun", "prun", "prterun"),
+        names=("mpirun", "mpiexec", "orterun", "prun", "prterun"),
         starts=Starts.HOSTS, long_dash=True, variables=("-x", "--x", "-envlist", "-genvlist"),
+        listing=("-envlist", "-genvlist"), clearing=("-envnone", "-genvnone"),
         pairs=("-mca", "--mca", "-gmca", "--gmca", "--prtemca", "--pmixmca", "-genv", "-env"),
         hosts=("-H", "-host", "-hosts", "--host", "--hosts"),
         host_files=("-f", "-hostfile", "-machinefile", "-configfile", "--hostfile", "--machinefile",
@@ -166,7 +181,7 @@ LAUNCHERS = (
     ),
     Launcher(
         names=("pdsh", "clush", "dsh", "parallel-ssh", "pssh", "parallel", "horovodrun", "ray", "dask-mpi", "torchx",
-               "sky", "dstack", "qsub", "bsub", "condor_submit", "systemd-run", "su", "runuser"),
+               "sky", "dstack", "qsub", "bsub", "condor_submit", "systemd-run", "su", "runuser", "tmux", "screen"),
         starts=Starts.AWAY, values=("-w", "-h", "-H", "-g", "-np", "-S"),
     ),
     # -- wrappers that do not pass the environment by themselves
@@ -181,6 +196,7 @@ LAUNCHERS = (
         names=("sudo",), passes=False, passing=("-E", "--preserve-env"), assigns=True, flags=("-n", "-H"),
         values=("-u", "--user", "-g", "--group", "-C", "-D", "--chdir", "-p", "-T"),
     ),
+    Launcher(names=("doas", "pkexec"), passes=False, values=("-u", "-C", "--user")),
     # -- wrappers
     Launcher(
         names=("env", "export", "declare"), assigns=True, clearing=("-i", "-", "--ignore-environment"),
@@ -201,6 +217,16 @@ LAUNCHERS = (
         values=("-B", "--bind", "-H", "--home", "-W", "--workdir", "--pwd", "-o", "--overlay", "--app"),
     ),
     Launcher(
+        names=("bwrap",), clearing=("--clearenv",),
+        pairs=("--bind", "--bind-try", "--dev-bind", "--dev-bind-try", "--ro-bind", "--ro-bind-try", "--symlink",
+               "--setenv", "--file"),
+        values=("--chdir", "--unsetenv", "--proc", "--dev", "--tmpfs", "--dir", "--uid", "--gid", "--hostname"),
+    ),
+    Launcher(
+        names=("ch-run",), operands=1, clearing=("--unset-env",),
+        values=("--unset-env", "-b", "--bind", "-c", "--cd", "-g", "--gid", "-u", "--uid"), flags=("-w", "--write"),
+    ),
+    Launcher(
         names=("conda", "mamba", "micromamba"), verbs=("run",), values=("-n", "--name", "-p", "--prefix", "--cwd"),
         flags=("--no-capture-output", "--live-stream", "-v"),
     ),
@@ -210,14 +236,10 @@ LAUNCHERS = (
                 "--package", "-C", "--with-requirements"),
         flags=("--no-sync", "--frozen", "--locked", "--isolated", "-q", "--active", "--all-extras"),
     ),
+    _NSYS,
+    replace(_NSYS, names=("ncu", "rocprof", "compute-sanitizer"), verbs=(), is_shared=True),
     Launcher(
-        names=("nsys", "ncu", "rocprof", "compute-sanitizer"), verbs=("profile", "launch"),
-        values=("-t", "--trace", "-s", "--sample", "-c", "--capture-range", "-x", "-y", "--delay", "-d", "--duration",
-                "-w", "-f", "--force-overwrite", "-e", "--env-var", "--cuda-graph-trace", "--set", "-k", "--tool",
-                "--capture-range-end", "--gpu-metrics-devices", "--cpuctxsw", "--backtrace", "--kill", "-b", "-n"),
-        differing=("-o", "--output", "--session-new", "--session"),
-    ),
-    Launcher(
+        is_shared=True,
         names=("numactl", "nice", "ionice", "stdbuf", "setsid", "nohup", "exec", "command", "time", "strace", "gdb",
                "xargs", "tini", "dumb-init", "catchsegv", "unbuffer", "if", "then", "elif", "else", "do", "while",
                "until", "!", "{"),
@@ -227,6 +249,8 @@ LAUNCHERS = (
     ),
     Launcher(names=("timeout",), operands=1, values=("-k", "--kill-after", "-s", "--signal"),
              flags=("--foreground", "--preserve-status", "-v", "--verbose")),
-    Launcher(names=("taskset", "chrt", "flock"), operands=1, flags=("-c", "--cpu-list", "-a", "-n", "-x", "-r", "-f")),
+    Launcher(names=("taskset", "chrt"), operands=1, flags=("-c", "--cpu-list", "-a", "-r", "-f")),
+    Launcher(names=("flock", "script"), operands=1, scripts=("-c", "--command"), flags=("-n", "-x", "-q", "-a"),
+             values=("-w", "--timeout", "-E", "--conflict-exit-code")),
 )  # fmt: skip
 BY_NAME = {name: launcher for launcher in LAUNCHERS for name in launcher.names}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lagom.environment import count_nodes_told, count_ranks_told
 from lagom.errors import UsageError
-from lagom.launch.command_reader import CommandPart, CommandReader
+from lagom.launch.command_reader import CommandPart, CommandReader, is_replaced
 from lagom.launch.job_plan import local_rank
 from lagom.launch.launcher_table import (
     NAMING_OPTIONS,
@@ -29,7 +29,7 @@ UNKNOWN = 0  # number of nodes
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-(\w*))?\})")
 #: Of a script that starts ranks itself, or tells its framework: PyTorch Lightning's, also by Hydra.
 SCRIPT_NODES = re.compile(r"(?:--|\+)?[\w.]*\.(?:num_nodes|nnodes)")
-BARE_SCRIPT_NODES = re.compile(r"--(?:num[_-]nodes|nnodes)")
+BARE_SCRIPT_NODES = re.compile(r"--(?:num[_-](?:nodes|machines)|nnodes)")
 THIS_HOST = {"localhost", "127.0.0.1", "::1", ""}
 
 
@@ -57,7 +57,7 @@ def read_command(command: Sequence[str], environ: Mapping[str, str]) -> Started:
     """Which ranks the command starts, in that environment."""
     if local_rank(environ) is not None:
         return Started(Ranks.SOME, count_nodes_told(environ), "a launcher around it starts one process for each rank")
-    reader = CommandReader()
+    reader = CommandReader(opens_scripts=True)
     reader.read(list(command))
     variables = {**environ, **reader.variables}
     found = [_judge(chain, variables) for chain in reader.chains]
@@ -154,6 +154,9 @@ def _judge(chain: Sequence[CommandPart], variables: Mapping[str, str]) -> Starte
     for part in chain:
         found.append(_judge_environment(part))
         found.append(_judge_nodes(part, variables, is_everywhere=is_everywhere))
+        if is_replaced(part):
+            said = " ".join([part.name, *part.rest[:1]])
+            found.append(Started(Ranks.UNCLEAR, UNKNOWN, f"{said} has a word that only a shell knows"))
         is_everywhere |= part.launcher.starts in (Starts.AWAY, Starts.HOSTS)
     has_launcher = any(part.launcher.starts is not Starts.HERE for part in chain)
     found.append(_judge_script(chain[-1].rest, has_launcher=has_launcher))
@@ -211,6 +214,8 @@ def _node_count(part: CommandPart, variables: Mapping[str, str]) -> tuple[str, i
     launcher = part.launcher
     if option := part.last(launcher.nodes):
         return f"{part.name} {option[0]} {option[1]}", count_nodes(option[1], variables)
+    if option := part.last(launcher.ranks):  # of how many nodes that is, no option says
+        return f"{part.name} {option[0]} {option[1]}", 1 if option[1] == "1" else UNKNOWN
     for name in launcher.nodes_in:
         if variables.get(name):
             return f"{part.name} with {name}={variables[name]}", count_nodes(variables[name], variables)

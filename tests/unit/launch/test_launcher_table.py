@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,7 @@ READ: list[tuple[Ranks, int, str, dict[str, str]]] = [
     (SOME, 2, "bash -c '(srun x); torchrun --nnodes 2 t.py'", {}),
     (SOME, 2, "bash -c 'torchrun --nnodes 2 \"t.py'", {}),
     (SOME, 2, "eval 'torchrun --nnodes 2 t.py'", {}),
+    (SOME, 2, "bash -ce 'torchrun --nnodes 2 t.py'", {}),
     (UNCLEAR, 0, "bash -c 'torchrun --nnodes $(cat n) t.py'", {}),
     (EVERY, 1, "bash -c 'torchrun --nnodes=${NNODES:-1} t.py'", {}),
     (SOME, 4, "bash -c 'torchrun --nnodes=${NNODES:-1} t.py'", {"NNODES": "4"}),
@@ -117,6 +119,28 @@ READ: list[tuple[Ranks, int, str, dict[str, str]]] = [
     (SOME, 2, "bash -c 'torchrun --role \"\" --nnodes 2 t.py'", {}),
     (EVERY, 1, "python t.py --note 'torchrun --nnodes 2'", {}),
     (EVERY, 1, "python -c 'import x; x.y(nnodes = 2)'", {}),
+    # arguments and variables in texts of shells
+    (SOME, 2, "bash -c 'torchrun \"$@\"' -- --nnodes 2 train.py", {}),
+    (SOME, 2, "bash -c 'torchrun \"${@}\"' -- --nnodes 2 train.py", {}),
+    (SOME, 2, "sh -c 'exec \"$@\"' _ torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "sh -c '$*' _ torchrun --nnodes 2 t.py", {}),
+    (SOME, 3, "sh -c 'torchrun --nnodes=${2:-1} $1' _ t.py 3", {}),
+    (EVERY, 1, "sh -c 'torchrun --nnodes ${2:-1} $1' _ t.py", {}),
+    (EVERY, 1, "sh -c 'torchrun t.py \"$@\"' _ --nnodes 2", {}),
+    (EVERY, 1, "bash -c 'torchrun \"$@\" t.py'", {}),
+    (UNCLEAR, 0, "bash -c 'shift; torchrun \"$@\"' _ x --nnodes 2 t.py", {}),
+    (UNCLEAR, 0, "bash -c 'f() { torchrun \"$@\"; }; f --nnodes 2 t.py'", {}),
+    (UNCLEAR, 0, "bash -c '$LAUNCH t.py'", {}),
+    (UNCLEAR, 0, "bash -c '${LAUNCH:-/bin/torchrun} t.py'", {}),
+    (UNCLEAR, 0, "bash -c '\"${LAUNCH[@]}\" t.py'", {}),
+    (UNCLEAR, 0, "bash -c '$0 t.py' torchrun", {}),
+    (UNCLEAR, 0, "bash -c 'torchrun $OPTIONS t.py'", {}),
+    (UNCLEAR, 0, "bash -c 'python $(cat options) t.py'", {}),
+    (UNCLEAR, 0, "bash -c 'mpirun $HOSTS python t.py'", {}),
+    (UNCLEAR, 0, 'eval "$CMD"', {}),
+    (EVERY, 1, "bash -c 'torchrun --nproc-per-node $N train.py $ARGS'", {}),
+    (EVERY, 1, "bash -c 'cd $DIR && torchrun $DIR/train.py'", {}),
+    (EVERY, 1, "bash -c '${CONDA_PREFIX}/bin/torchrun train.py'", {}),
     # wrappers
     (SOME, 2, "env A=1 torchrun --nnodes 2 t.py", {}),
     (SOME, 2, "timeout 5 torchrun --nnodes 2 t.py", {}),
@@ -131,6 +155,26 @@ READ: list[tuple[Ranks, int, str, dict[str, str]]] = [
     (AWAY, 2, "ssh head srun -N2 python t.py", {}),
     (SOME, 2, "./with_modules.sh torchrun --nnodes 2 t.py", {}),
     (AWAY, 1, "bash with_modules.sh srun python t.py", {}),
+    # a letter that has a value for one wrapper and is a flag of another
+    (SOME, 2, "/usr/bin/time -p torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "strace -f /opt/bin/torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "strace -qf python3 -m torch.distributed.run --nnodes 2 t.py", {}),
+    (SOME, 2, "dumb-init -c torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "tini -s torchrun --nnodes 2 t.py", {}),
+    (AWAY, 1, "setsid -c srun python t.py", {}),
+    (SOME, 2, "unbuffer -p bash -c 'torchrun --nnodes 2 t.py'", {}),
+    (AWAY, 0, "exec -c mpirun -H a,b x", {}),
+    (SOME, 2, "ncu -f torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "strace -f -o torchrun torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "numactl -N 0 -m 0 torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "conda run -n deepspeed torchrun --nnodes 2 t.py", {}),
+    (EVERY, 1, "conda run -n ray python t.py", {}),
+    (SOME, 2, 'flock -n lock -c "torchrun --nnodes 2 t.py"', {}),
+    (SOME, 2, "flock lock torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, "taskset -c 0-3 torchrun --nnodes 2 t.py", {}),
+    (SOME, 2, 'script -qec "torchrun --nnodes 2 t.py" /dev/null', {}),
+    (AWAY, 1, 'tmux new-session "torchrun --nnodes 2 t.py"', {}),
+    (AWAY, 2, "screen -S x -dm bash -c 'torchrun --nnodes 2 t.py'", {}),
     # launchers of ranks
     (UNCLEAR, 0, "torchrun --nnodes=1:4 t.py", {}),
     (SOME, 2, "torchrun --nnodes=2:4 t.py", {}),
@@ -142,7 +186,12 @@ READ: list[tuple[Ranks, int, str, dict[str, str]]] = [
     (AWAY, 2, "deepspeed --num_nodes 2 t.py", {}),
     (SOME, 2, "deepspeed --no_ssh --node_rank 1 --num_nodes 2 t.py", {}),
     (UNCLEAR, 4, "uv run --with torch t.py --num-nodes 4", {}),
+    (UNCLEAR, 0, "composer --world_size 16 --node_rank 0 t.py", {}),
+    (EVERY, 1, "composer -n 8 t.py --world_size 4", {}),
+    (UNCLEAR, 2, "axolotl train x.yaml --num-machines 2", {}),
     # MPI and Slurm
+    (AWAY, 0, "mpirun.actual -H a,b x", {}),
+    (AWAY, 0, "mpiexec_hydra -f hosts x", {}),
     (EVERY, 1, "mpirun -H localhost:8 -np 8 x", {}),
     (AWAY, 0, "mpirun -np 8 --mca btl tcp,self --bind-to none -H a,b x", {}),
     (UNCLEAR, 0, "mpirun --some-new thing -H a,b x", {}),
@@ -184,6 +233,18 @@ def test_commands_that_are_harder_to_read(ranks: Ranks, nodes: int, command: str
         ("podman run --env-host img torchrun --nnodes 2 t.py", False),
         ("docker run -e A img torchrun --nnodes 2 t.py", True),
         ("bash -c 'cd x; sudo torchrun --nnodes 2 t.py'", True),
+        ("doas -u a torchrun t.py", True),
+        ("docker-compose -f x.yml run svc torchrun t.py", True),
+        ("docker compose run svc torchrun t.py", True),
+        ("mpiexec -genvnone -n 8 python t.py", True),
+        ("mpiexec -envnone -n 8 python t.py", True),
+        ("mpiexec -genvlist A -n 8 python t.py", True),
+        ("mpiexec -envlist A,B -n 8 python t.py", True),
+        ("mpiexec -genvall -n 8 python t.py", False),
+        ("bwrap --ro-bind / / --clearenv torchrun t.py", True),
+        ("bwrap --ro-bind / / torchrun t.py", False),
+        ("ch-run --unset-env='*' img -- torchrun t.py", True),
+        ("ch-run img -- torchrun t.py", False),
     ],
 )
 def test_whether_the_environment_is_lost_whichever_ranks_are_started(command: str, lost: bool) -> None:
@@ -228,6 +289,7 @@ def test_a_ranks_environment_tells_the_number_of_nodes(nodes: int, environ: dict
         ("nsys profile -o rep-7 -t cuda deepspeed --master_port 5 t.py", "nsys profile -t cuda deepspeed t.py"),
         ("env NODE_RANK=1 A=2 accelerate launch --machine_rank 1 t.py", "env A=2 accelerate launch t.py"),
         ("python -m torch.distributed.run --node-rank 1 t.py", "python -m torch.distributed.run t.py"),
+        ("bash -c 'torchrun $@ t.py' _ --nnodes 2", "bash -c 'torchrun $@ t.py' _ --nnodes 2"),
         ("python t.py --master_port 5", "python t.py --master_port 5"),
         ("torchrun --nnodes 2 --local-addr 10.0.0.7 t.py --local-addr 3", "torchrun --nnodes 2 t.py --local-addr 3"),
         ("torchrun --local_addr=10.0.0.7 --nnodes 2 t.py", "torchrun --nnodes 2 t.py"),
@@ -279,6 +341,47 @@ def test_a_command_of_another_number_of_nodes_is_refused(said: str, command: str
 )
 def test_a_command_that_may_be_of_so_many_nodes_is_not_refused(command: str, environ: dict[str, str]) -> None:
     check_node_count(shlex.split(command), 2, environ)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "command", "text"),
+    [
+        (SOME, 2, "bash {}", "cd x\ntorchrun --nnodes 2 t.py"),
+        (SOME, 2, "bash -e {} --nnodes 2 t.py", 'torchrun "$@"\n'),
+        (SOME, 2, "env A=1 {} 2", "#!/usr/bin/env bash\nset -e  # torchrun t.py\nexec torchrun --nnodes=$1 t.py"),
+        (SOME, 2, "{}", "#!/bin/sh\nexport PET_NNODES=2\ntorchrun \\\n  --nproc-per-node 8 t.py\n"),
+        (AWAY, 2, "bash {}", "#SBATCH --nodes 2\nsrun -N 2 python t.py"),
+        (UNCLEAR, 0, "sh {}", "$LAUNCH t.py"),
+        (EVERY, 1, "sh {}", "# torchrun --nnodes 2 t.py\ntorchrun t.py  # --nnodes 2"),
+        (EVERY, 1, "sh {}", "sh {0}; sh {0}"),  # starts itself
+        (EVERY, 1, "{}", "#!/usr/bin/python\ntorchrun --nnodes 2 t.py"),
+        (EVERY, 1, "python {}", "torchrun --nnodes 2 t.py"),
+        (EVERY, 1, "bash {}", "torchrun --nnodes 2 t.py \0"),
+        (EVERY, 1, "bash {}", "torchrun --nnodes 2 t.py #" + "x" * 65536),
+    ],
+)
+def test_scripts_of_shells_are_read(ranks: Ranks, nodes: int, command: str, text: str, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    words = shlex.split(command.format(script))
+    before = words_that_stay(words)
+    script.write_text(text.replace("{0}", str(script)))
+    started = read_command(words, {})
+    assert (started.ranks, started.nodes) == (ranks, nodes)
+    assert words_that_stay(words) == before
+
+
+def test_the_environment_is_lost_in_a_script(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("docker run img torchrun t.py")
+    assert read_command(["bash", str(tmp_path / "run.sh")], {}).lost
+
+
+def test_a_file_that_is_no_script_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe#!/bin/sh")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("fifo", "binary", "loop", ".", "missing", "x" * 5000, "\0"):
+        for command in (["bash", f"{tmp_path}/{name}"], [f"{tmp_path}/{name}"]):
+            assert starts_every_rank(command, {})
 
 
 def test_jobs_of_one_port_are_told_apart_by_their_masters() -> None:
