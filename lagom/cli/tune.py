@@ -20,8 +20,8 @@ from lagom.cli.tune_nodes import (
     at_exchange,
     facts_of_search,
     keep_found,
+    keep_on_nodes,
     request_of,
-    say_next_on_nodes,
     session_of,
 )
 from lagom.errors import UsageError
@@ -281,7 +281,7 @@ def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> Sa
     from lagom.environment import conf_file
     from lagom.experiment.store import cannot_be_written
     from lagom.files import write_whole
-    from lagom.launch.cached_config import is_kept, keep_config
+    from lagom.launch.cached_config import keep_config
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.on_nodes import found_of, saved_of
     from lagom.tune.tune_result import conf_text, saved_config
@@ -304,13 +304,11 @@ def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> Sa
             _say(f"note: {remark}")
         _say(f"written: {conf}, the start settings{' of a simulated job' if is_simulated else ' for NCCL_CONF_FILE'}")
     _say(f"written: {config}")
-    if kept := keep_config(
-        request.command, config, os.environ, "lagom tune", nodes=request.nnodes, exchange=request.exchange
-    ):
-        _say(kept)
     if request.nnodes > 1:
-        say_next_on_nodes(request, config, _say, is_kept=is_kept(kept))
+        keep_on_nodes(request, config, _say)
         return saved
+    if kept := keep_config(request.command, config, os.environ, "lagom tune").text:
+        _say(kept)
     clock = "LAGOM_CLOCK=simulated " if is_simulated else ""  # without it the saved config is refused
     command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"
     _say(f"next: {clock}{command}", whole=True)

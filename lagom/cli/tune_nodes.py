@@ -87,7 +87,6 @@ def keep_found(request: Request, found: FoundStart, say: Say) -> None:
     from lagom.environment import conf_file
     from lagom.experiment.store import cannot_be_written
     from lagom.files import write_whole
-    from lagom.launch.cached_config import is_kept, keep_config
     from lagom.tune.on_nodes import saved_of
     from lagom.tune.tune_result import conf_text
 
@@ -99,18 +98,21 @@ def keep_found(request: Request, found: FoundStart, say: Say) -> None:
     except OSError as error:
         raise cannot_be_written(config, error) from error
     say(f"{found.text}; written: {config}")
-    if kept := keep_config(
+    keep_on_nodes(request, config, say)
+
+
+def keep_on_nodes(request: Request, config: Path, say: Say) -> None:
+    """Keep the config for the next start, and say how to start the job with it. The nodes agree on what is in their
+    caches alone: on a file that one of them is given nobody is asked."""
+    from lagom.launch.cached_config import keep_config
+
+    kept = keep_config(
         request.command, config, os.environ, "lagom tune", nodes=request.nnodes, exchange=request.exchange
-    ):
-        say(kept)
-    say_next_on_nodes(request, config, say, is_kept=is_kept(kept))
-
-
-def say_next_on_nodes(request: Request, config: Path, say: Say, *, is_kept: bool) -> None:
-    """How to start the job with what was found. The nodes agree on what is in their caches alone: on a file that one of
-    them is given nobody is asked."""
+    )
+    if kept.text:
+        say(kept.text)
     command = shlex.join(request.command)
-    if is_kept:
+    if kept.is_kept:
         say(f"next: on each node: lagom run -- {command}")
         return
     file = shlex.quote(os.path.relpath(config))

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from lagom import headroom
 from lagom.config_cache import CachedConfig, ConfigCache, Entry, Job, Machine
@@ -34,7 +35,6 @@ from lagom.wire.config_refusal import ConfigRefusal
 
 FAILURES = (OSError, ValueError, LagomError)
 LIVE = "lagom run"
-KEPT = "the config is kept"
 MOST_NAMED = 3  # by `lagom env`
 #: Words of two commands that differ, where one may be taken for the other.
 MOST_OTHER = 4
@@ -90,7 +90,7 @@ class CacheUse:
         if self.config is not None and (refusal := self._refusal(run)) is not None:
             yield _refuse(self.config, refusal, self.environ)
         if self.is_kept and verdict == "improved" and run.end is not None and run.end.config:
-            yield keep_config(self.command, Path(run.end.config), self.environ, LIVE)
+            yield keep_config(self.command, Path(run.end.config), self.environ, LIVE).text
         if self.is_kept and run.start is not None and run.start.folder:
             yield from _keep_unfinished(self, verdict, Path(run.start.folder) / BEST_SO_FAR_NAME)
 
@@ -211,6 +211,13 @@ def _why_not(entry: Entry, meeting: Meeting | None, started: Started) -> str:
     return started.lost or started.why
 
 
+class Kept(NamedTuple):
+    """Whether a config is in the cache now; ``text``: a line about it, empty where the cache is off."""
+
+    is_kept: bool
+    text: str = ""
+
+
 def keep_config(
     command: Sequence[str],
     config: Path,
@@ -219,8 +226,8 @@ def keep_config(
     *,
     nodes: int = 1,
     exchange: str = "",
-) -> str:
-    """Keep a saved config for the next start of the job; a line about it, empty where the cache is off.
+) -> Kept:
+    """Keep a saved config for the next start of the job.
 
     ``environ``: that the job was started with, before anything was added. ``by``: the command that found it. ``nodes``:
     those that found it together; each keeps it. ``exchange``: where they met, a folder or HOST:PORT; there they agree
@@ -228,24 +235,23 @@ def keep_config(
     """
     cache = _cache(environ)
     if cache is None:
-        return ""
+        return Kept(False)
     try:
         job, machine = _job(command, environ), _machine(environ)
         if by == LIVE and _has_start_settings(cache, job, machine) and not load_config(config).environment:
-            return "the config is not kept: that of lagom tune, which has start settings, stays"
+            return Kept(False, "the config is not kept: that of lagom tune, which has start settings, stays")
         cache.keep(job, machine, config, by, nodes=nodes, exchange=exchange)
     except FAILURES as error:
-        return f"the config is not kept for the next start: {_one_line(error)}"
-    if nodes > 1 and exchange:
-        return f"{KEPT}: the next start of this job on {nodes} nodes replays it where all of them have it"
+        return Kept(False, f"the config is not kept for the next start: {_one_line(error)}")
+    return Kept(True, f"the config is kept: {_what_follows(command, environ, nodes if exchange else 1)}")
+
+
+def _what_follows(command: Sequence[str], environ: Mapping[str, str], nodes: int) -> str:
+    if nodes > 1:
+        return f"the next start of this job on {nodes} nodes replays it where all of them have it"
     if not starts_every_rank(command, environ):
-        return f"{KEPT}: the next start of this job names it"
-    return f"{KEPT}: the next start of this job replays it, without a search"
-
-
-def is_kept(said: str) -> bool:
-    """By what :func:`keep_config` has said."""
-    return said.startswith(KEPT)
+        return "the next start of this job names it"
+    return "the next start of this job replays it, without a search"
 
 
 def _has_start_settings(cache: ConfigCache, job: Job, machine: Machine) -> bool:

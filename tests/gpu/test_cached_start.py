@@ -29,7 +29,7 @@ def test_a_start_with_another_port_replays_what_was_found(
     rules = (parse_rule(f"allgather:>=1M:nc={CHANNELS}"),)
     save_config(SavedConfig(Fingerprint(ranks=gpus, nodes=1), (Section(gpus, 1, 0, rules=rules),)), config)
     monkeypatch.chdir(spot.folder)
-    kept = keep_config(command(gpus, 29611), config, environ, LIVE)
+    kept = keep_config(command(gpus, 29611), config, environ, LIVE).text
     assert "the next start of this job replays it" in kept
     ran = run([*spot.lagom_run(), *command(gpus, 29617)], environ, spot.folder)
     assert ran.code == 0, ran.tail()

@@ -43,7 +43,7 @@ def keep(
     monkeypatch.chdir(place)
     (place / "found.lagom").write_text(HEAD.format(ranks=ranks).replace("\n", f"\n{start}", 1) + RULE)
     environ = {**bare_environment(), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": str(place / "cache"), **more}
-    assert keep_config(job, place / "found.lagom", environ, "lagom tune").startswith("the config is kept")
+    assert keep_config(job, place / "found.lagom", environ, "lagom tune").text.startswith("the config is kept")
     return environ["LAGOM_CACHE"]
 
 

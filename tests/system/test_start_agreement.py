@@ -42,7 +42,7 @@ def keep(
     file = place / f"found-{node}.lagom"
     file.write_text(HEAD.format(ranks=2).replace("\n", f"\n# of {node}\n{setting}", 1).partition("communicator")[0])
     where = exchange or str(place / "meet")
-    said = keep_config(job, file, environ_of(place, node), "lagom tune", nodes=nodes, exchange=where)
+    said = keep_config(job, file, environ_of(place, node), "lagom tune", nodes=nodes, exchange=where).text
     assert said.startswith("the config is kept")
 
 

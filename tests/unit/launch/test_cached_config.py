@@ -32,7 +32,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H200", nccl=23007))
     (tmp_path / "config.lagom").write_text(CONFIG)
     environ = {"LAGOM_CACHE": str(tmp_path / "cache")}
-    kept = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune")
+    kept = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").text
     assert kept == "the config is kept: the next start of this job replays it, without a search"
     return environ
 
@@ -77,9 +77,9 @@ def test_what_a_simulated_job_found_is_kept_for_simulated_jobs_alone(environ: di
     file_of(environ).unlink()
     simulated = {"LAGOM_CLOCK": "simulated"}
     (tmp_path / "config.lagom").write_text(CONFIG.replace("fingerprint", "fingerprint simulated 1\nfingerprint", 1))
-    said = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune")
+    said = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").text
     assert said.startswith("the config is not kept for the next start: ")
-    said = keep_config(COMMAND, tmp_path / "config.lagom", environ | simulated, "lagom tune")
+    said = keep_config(COMMAND, tmp_path / "config.lagom", environ | simulated, "lagom tune").text
     assert said.startswith("the config is kept: ")
     assert find(environ).config is None
     assert find(environ, **simulated).config is not None
@@ -108,7 +108,7 @@ def test_where_not_every_rank_is_started_here_the_config_is_only_named(
     words: list[str], more: dict[str, str], environ: dict[str, str], tmp_path: Path
 ) -> None:
     assert not starts_every_rank(words, more)
-    kept = keep_config(words, tmp_path / "config.lagom", environ | more, "lagom run")
+    kept = keep_config(words, tmp_path / "config.lagom", environ | more, "lagom run").text
     assert kept == "the config is kept: the next start of this job names it"
     use = find(environ, *words, **more)
     assert use.config is None
@@ -184,7 +184,7 @@ def keep_program(environ: dict[str, str], *command: str, by: str = "lagom run") 
     """Keep what a search has found for the iterations of one program."""
     config = Path("program.lagom")
     config.write_text(CONFIG.replace("rule allgather 1M - nc=4", "site 0 allgather 1M nc=4\nprogram 3x0"))
-    assert keep_config(command, config, environ, by).startswith("the config is kept")
+    assert keep_config(command, config, environ, by).text.startswith("the config is kept")
 
 
 def test_another_seed_or_folder_is_tried_and_searched_where_other_calls_are_made(environ: dict[str, str]) -> None:
@@ -231,7 +231,7 @@ def keep_with(environ: dict[str, str], variable: str, command: Sequence[str] = C
     """Keep the same config with a start setting."""
     config = Path("with.lagom")
     config.write_text(CONFIG.replace("fingerprint", f"environment {variable}\nfingerprint", 1))
-    assert keep_config(command, config, environ, "lagom tune").startswith("the config is kept")
+    assert keep_config(command, config, environ, "lagom tune").text.startswith("the config is kept")
 
 
 def test_a_config_with_head_room_is_not_used_unasked(environ: dict[str, str]) -> None:
@@ -261,7 +261,7 @@ def test_a_cache_that_cannot_be_used_costs_one_sentence(how: str, environ: dict[
     assert use.config is None
     assert len(use.remarks) == 1
     assert "\n" not in use.remarks[0]
-    kept = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run")
+    kept = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run").text
     repairs = how in ("no entry", "no config")
     assert kept.startswith("the config is kept" if repairs else "the config is not kept")
     assert (find(environ).config is not None) == repairs
@@ -296,9 +296,9 @@ def test_the_doctor_says_of_a_file_in_its_place_that_it_cannot_be_used(environ: 
 
 def test_start_settings_are_not_replaced_by_a_search_in_a_running_job(environ: dict[str, str], tmp_path: Path) -> None:
     keep_with(environ, 'NCCL_SOCKET_NTHREADS "4"')
-    assert "stays" in keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run")
+    assert "stays" in keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run").text
     assert "NCCL_SOCKET_NTHREADS" in file_of(environ).read_text()
-    assert keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").startswith("the config is kept")
+    assert keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").text.startswith("the config is kept")
     assert "NCCL_SOCKET_NTHREADS" not in file_of(environ).read_text()
 
 
@@ -318,7 +318,7 @@ def test_start_settings_are_replaced_where_nothing_is_lost(
         list(find(environ).at_end(ended("other words", "config_refused", OTHER_RANKS)))
     elif why == "it is of another GPU":
         monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H100", nccl=23007))
-    assert keep_config(COMMAND, found, environ, "lagom run").startswith("the config is kept")
+    assert keep_config(COMMAND, found, environ, "lagom run").text.startswith("the config is kept")
     used = find(environ).config
     assert used is not None
     assert used.origin.startswith("lagom run")

@@ -46,7 +46,7 @@ def keep(
     file = Path(f"found-{node}.lagom")
     file.write_text(FOUND.format(node=node, value=value))
     where = exchange or str(Path("meet").absolute())
-    return keep_config(command, file, environ_of(node, **more), "lagom tune", nodes=nodes, exchange=where)
+    return keep_config(command, file, environ_of(node, **more), "lagom tune", nodes=nodes, exchange=where).text
 
 
 def find(node: str, command: Sequence[str] = TORCHRUN, told: Meeting = NOT_TOLD, **more: str) -> CacheUse:
