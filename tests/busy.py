@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import psutil
@@ -78,14 +78,23 @@ def pauses(pid: int) -> Iterator[None]:
 def run(command: list[str], log: Path, *, paused: bool) -> int:
     """The command's exit code; its output goes to ``log``. An interruption ends all that it started."""
     with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
             with pauses(process.pid) if paused else nullcontext():
                 return process.wait()
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-                process.wait()
+        except (SystemExit, KeyboardInterrupt):  # perhaps before Popen has returned
+            end_children()
+            raise
+
+
+def end_children() -> None:
+    """With their process groups, where they have one of their own; they are gone then."""
+    children = psutil.Process().children()
+    for child in children:
+        with suppress(ProcessLookupError):
+            has_group = os.getpgid(child.pid) == child.pid
+            (os.killpg if has_group else os.kill)(child.pid, signal.SIGTERM)
+    psutil.wait_procs(children)
 
 
 def main() -> int:
