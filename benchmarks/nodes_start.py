@@ -20,7 +20,6 @@ import os
 import random
 import re
 import shlex
-import signal
 import statistics
 import subprocess
 import sys
@@ -74,7 +73,7 @@ class Nodes:
         most_seconds: float = MOST_SECONDS,
     ) -> Data:
         """The same command on both at once; what each printed, and how it ended. ``caches``: of a node, another folder
-        than its own. After ``most_seconds`` it is interrupted as by Ctrl-C."""
+        than its own. After ``most_seconds`` it is interrupted."""
         began = time.monotonic()
         running = {node: self._begin(node, command, more, (caches or {}).get(node, "cache")) for node in NODES}
         interruption = threading.Timer(most_seconds, interrupt, [list(running.values())])
@@ -108,9 +107,10 @@ class Nodes:
 
 
 def interrupt(running: Iterable[subprocess.Popen[str]]) -> None:
-    """As Ctrl-C does. A search keeps its record then, and the same command continues it."""
+    """A search keeps its record then, and the same command continues it. Not as Ctrl-C does: who was started in the
+    background ignores that."""
     for process in running:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
 
 
 def steps_of(done: Data) -> list[float]:
