@@ -57,11 +57,6 @@ class Job:
     seconds: float = 44.0
     steps: int | None = None
 
-    @property
-    def is_cost(self) -> bool:
-        """Whether it asks what a search costs where nothing can be gained."""
-        return self.steps is not None
-
 
 def _fsdp(layers: int, tokens: int, *more: str) -> tuple[str, ...]:
     return ("--shape", "llama3_8b", "--layers", str(layers), "--tokens", str(tokens), *more)

@@ -107,9 +107,9 @@ def over_hand(by_round: Sequence[dict[str, Data]], hand: str) -> list[float]:
     return [statistics.fmean(steps(one[hand])) / statistics.fmean(steps(one[SEARCH], HALF)) for one in both]
 
 
-def targets(by_round: Sequence[dict[str, Data]], job: Data) -> Iterator[tuple[str, str, str]]:
-    """Target, what was measured, whether it was reached."""
-    if set(job["arms"]) == {*COST}:
+def targets(by_round: Sequence[dict[str, Data]], *, is_cost: bool) -> Iterator[tuple[str, str, str]]:
+    """Target, what was measured, whether it was reached. ``is_cost``: nothing can be gained by the job."""
+    if is_cost:
         cost = by_means(by_round, (PLAIN, AGAIN), SEARCH, WHOLE)
         yield f"whole run at least {COST_TARGET} of plain", format_ratio(cost), _reached(cost, COST_TARGET)
         return
@@ -164,8 +164,8 @@ def _regime(name: str, job: Data) -> str:
 
 def _job(data: Data, name: str) -> Data:
     by_round, job = rounds(data, name), about(data, name)
-    plain = (PLAIN, AGAIN)
-    parts = [WHOLE] if set(job["arms"]) == {*COST} else PARTS
+    plain, is_cost = (PLAIN, AGAIN), set(job["arms"]) == {*COST}
+    parts = [WHOLE] if is_cost else PARTS
     shown = [(f"{arm}, {part}", arm, part) for arm in SEARCHES for part in parts]
     shown += [(f"{arm} by hand", arm, "") for arm in BY_HAND] + [(LOADED, LOADED, "")]
     arms = [
@@ -187,7 +187,7 @@ def _job(data: Data, name: str) -> Data:
             (what, format_ratio(ratio(speeds)), format_ratio(of_means), [f"{speed:.3f}" for speed in speeds])
             for what, speeds, of_means in arms
         ],
-        "targets": list(targets(by_round, job)),
+        "targets": list(targets(by_round, is_cost=is_cost)),
         "searches": [_search(one) for one in processes if one["arm"] in SEARCHES and one["exit"] == 0],
         "failed": [f"round {one['round']}, {one['arm']}: exit {one['exit']}" for one in processes if one["exit"] != 0],
     }
