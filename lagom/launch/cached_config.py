@@ -5,7 +5,7 @@ a problem with the cache only prints one sentence."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -158,39 +158,40 @@ def _find(command: Sequence[str], environ: Mapping[str, str], *, may_use: bool, 
 def _look_up(cache: ConfigCache, nothing: CacheUse, told: Meeting) -> CacheUse:
     """All that is there of this job, whether or not it may be used. A like job's config is looked for only
     where no other node could have another."""
-    command, before, here = nothing.command, nothing.environ, str(Path.cwd())
-    found = cache.of_folder(here)
-    unfinished = _fitting(_unfinished(before).of_folder(here).configs, command, before)
-    config = _fitting(found.configs, command, before)
+    before, job = nothing.environ, _job(nothing.command, nothing.environ)
+    found = cache.of_folder(job.folder)
+    unfinished = _fitting(_unfinished(before).of_folder(job.folder).configs, job.is_same, before)
+    config = _fitting(found.configs, job.is_same, before)
     meeting = told.with_entry(None if config is None or not is_one_of_its_node(before) else config.entry)
     is_like = config is None and meeting is None
+    remarks = found.damaged[:1]
     if is_like:
-        config = _fitting(filter(_is_of_a_search, found.configs), command, before, like=True)
+        of_searches = list(filter(_is_of_a_search, found.configs))
+        config = _fitting(of_searches, job.is_like, before)
+        if config is None and unfinished is None:
+            remarks += _why_another(found.configs, of_searches, job)
     elif config is not None and headroom.VARIABLE in load_config(config.path).environment:
         config = None  # head-room is only for who asks for it: it costs memory
-    remarks = [*found.damaged[:1]]
-    if is_like and config is None and unfinished is None:
-        remarks += _why_another(found.configs, _job(command, before))
     return replace(
         nothing, config=config, is_like=is_like, unfinished=unfinished, meeting=meeting, remarks=tuple(remarks)
     )
 
 
-def _why_another(configs: Iterable[CachedConfig], job: Job) -> list[str]:
+def _why_another(configs: Iterable[CachedConfig], of_searches: Sequence[CachedConfig], job: Job) -> list[str]:
     """A line about the newest config of a command with few other arguments, which is not used: who was told that the
     next start replays it wants to know why this one does not."""
-    same_place = (one for one in configs if not one.entry.refused and one.entry.job.is_here(job))
-    for config in same_place:
-        if what := _other_arguments(config, job):
-            command = shlex.join(config.entry.job.command)
-            return [shorten(f"not used, because of {what}: the config found with {command}", ROOM)]
+    for config in configs:
+        kept = config.entry.job
+        if config.entry.refused or not kept.is_here(job):
+            continue
+        words = (job.program, kept.program) if config in of_searches else (job.words, kept.words)
+        if what := _other_arguments(*words):
+            return [shorten(f"not used, because of {what}: the config found with {shlex.join(kept.command)}", ROOM)]
     return []
 
 
-def _other_arguments(config: CachedConfig, job: Job) -> str:
+def _other_arguments(ours: Sequence[str], theirs: Sequence[str]) -> str:
     """Those of the job that the config's does not have, or which are missing; empty where it is another command."""
-    kept = config.entry.job
-    ours, theirs = (job.program, kept.program) if _is_of_a_search(config) else (job.words, kept.words)
     new, gone = [one for one in ours if one not in theirs], [one for one in theirs if one not in ours]
     is_near = 0 < len(new) + len(gone) <= MOST_OTHER and ours[:1] == theirs[:1] and len(ours) > len(new)
     return (" ".join(new) or f"no {' '.join(gone)}") if is_near else ""
@@ -324,12 +325,10 @@ def _machine(environ: Mapping[str, str]) -> Machine:
 
 
 def _fitting(
-    configs: Iterable[CachedConfig], command: Sequence[str], environ: Mapping[str, str], *, like: bool = False
+    configs: Iterable[CachedConfig], is_its: Callable[[Job], bool], environ: Mapping[str, str]
 ) -> CachedConfig | None:
-    """The newest of this job, or of a ``like`` one, on this machine. The machine is asked only if there is one of the
-    job: it takes time."""
-    job = _job(command, environ)
-    of_job = [each for each in configs if (each.entry.job.is_like(job) if like else each.entry.job.is_same(job))]
+    """The newest of the job on this machine. The machine is asked only if there is one of the job: it takes time."""
+    of_job = [each for each in configs if is_its(each.entry.job)]
     machine = _machine(environ) if of_job else Machine()
     return next((config for config in of_job if config.entry.machine == machine), None)
 
