@@ -277,14 +277,10 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
 
 def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> SavedConfig | None:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE; None if there is nothing to write."""
-    from lagom.config_file import save_config
-    from lagom.environment import conf_file
-    from lagom.experiment.store import cannot_be_written
-    from lagom.files import write_whole
     from lagom.launch.cached_config import keep_config
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.on_nodes import found_of, saved_of
-    from lagom.tune.tune_result import conf_text, saved_config
+    from lagom.tune.tune_result import saved_config, write_found
 
     live = live_config(found_by(store.record.runs), request.folder)
     if (saved := saved_config(result, store.record.runs, request.metric, live)) is None:
@@ -292,13 +288,7 @@ def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> Sa
     if request.nnodes > 1:
         saved = saved_of(found_of(saved, result.text))  # as the other nodes write it
     is_simulated = saved.fingerprint.simulated
-    config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
-    try:
-        save_config(saved, config, remark=result.text)
-        if saved.environment:
-            write_whole(conf, conf_text(saved.environment, conf_file(os.environ), is_simulated=is_simulated))
-    except OSError as error:
-        raise cannot_be_written(config, error) from error
+    config, conf = write_found(saved, request.folder, result.text, is_simulated=is_simulated)
     if saved.environment and result.group is not None:
         for remark in result.group.remarks(saved.fingerprint.ranks):
             _say(f"note: {remark}")

@@ -83,20 +83,10 @@ def request_of(session: Session, request: Request) -> Request:
 
 def keep_found(request: Request, found: FoundStart, say: Say) -> None:
     """Write what the coordinator's search found on this node too, and keep it for the next start."""
-    from lagom.config_file import save_config
-    from lagom.environment import conf_file
-    from lagom.experiment.store import cannot_be_written
-    from lagom.files import write_whole
     from lagom.tune.on_nodes import saved_of
-    from lagom.tune.tune_result import conf_text
+    from lagom.tune.tune_result import write_found
 
-    saved, config = saved_of(found), request.folder / "config.lagom"
-    try:
-        save_config(saved, config, remark=found.text)
-        if saved.environment:
-            write_whole(request.folder / "nccl.conf", conf_text(saved.environment, conf_file(os.environ)))
-    except OSError as error:
-        raise cannot_be_written(config, error) from error
+    config, _ = write_found(saved_of(found), request.folder, found.text)
     say(f"{found.text}; written: {config}")
     keep_on_nodes(request, config, say)
 

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lagom.config_file import Fingerprint, SavedConfig
-from lagom.environment import read_conf
+from lagom.config_file import Fingerprint, SavedConfig, save_config
+from lagom.environment import conf_file, read_conf
 from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
-from lagom.experiment.store import RunRecord
+from lagom.experiment.store import RunRecord, cannot_be_written
+from lagom.files import write_whole
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
 from lagom.tune.compare import times_of
@@ -145,6 +147,19 @@ class PlainNccl:
         parts = [f"{name}={value}" for name, value in self.variables.items()]
         parts += [f"{name}={value} ({file})" for file, values in self.files.items() for name, value in values.items()]
         return f"plain NCCL here means: {', '.join(parts)}" if parts else "plain NCCL: no NCCL_ variable is set"
+
+
+def write_found(saved: SavedConfig, folder: Path, text: str, *, is_simulated: bool = False) -> tuple[Path, Path]:
+    """Write a saved config, with ``text`` as its comment, and its start settings in a file for NCCL_CONF_FILE; returns
+    both paths. Without start settings there is no second file. Raises :class:`lagom.experiment.store.BadRecord`."""
+    config, conf = folder / "config.lagom", folder / "nccl.conf"
+    try:
+        save_config(saved, config, remark=text)
+        if saved.environment:
+            write_whole(conf, conf_text(saved.environment, conf_file(os.environ), is_simulated=is_simulated))
+    except OSError as error:
+        raise cannot_be_written(config, error) from error
+    return config, conf
 
 
 def conf_text(settings: Mapping[str, str], hidden: Path, *, is_simulated: bool = False) -> str:
