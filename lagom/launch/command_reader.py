@@ -46,12 +46,14 @@ class CommandPart:
 class CommandReader:
     """Goes through a command from wrapper to wrapper, also into the text of ``bash -c`` and, if ``opens_scripts``, of
     the files of shells; these add to ``chains`` alone, never to the words. ``chains``: of each simple command in it the
-    launchers, from the outermost to the program."""
+    launchers, from the outermost to the program. ``fills_in``: puts the arguments of a text in their places.
+    For the words that stay it must not: these are the text's own, and the arguments stay as words of the command."""
 
-    def __init__(self, *, opens_scripts: bool = False) -> None:
+    def __init__(self, *, opens_scripts: bool = False, fills_in: bool = True) -> None:
         self.chains: list[list[CommandPart]] = []
         self.variables: dict[str, str] = {}
         self.scripts_left = MOST_SCRIPTS if opens_scripts else 0
+        self.fills_in = fills_in
 
     @property
     def parts(self) -> list[CommandPart]:
@@ -136,14 +138,10 @@ class CommandReader:
         return True
 
     def _read_script(self, text: str, chain: list[CommandPart], arguments: Sequence[str] = ()) -> str:
-        """Its words that stay are those of the text itself: the arguments are words of the command, too."""
-        stay = []
-        is_known = OTHER_ARGUMENTS.search(text) is None
-        for words in _simple_commands(text):
-            filled = list(_with_arguments(words, arguments)) if is_known else words
-            kept = self.read(filled, chain)
-            stay.append(kept if filled == words else CommandReader().read(words, chain))
-        return " ; ".join(" ".join(words) for words in stay)
+        commands = _simple_commands(text)
+        if self.fills_in and OTHER_ARGUMENTS.search(text) is None:
+            commands = (list(_with_arguments(words, arguments)) for words in commands)
+        return " ; ".join(" ".join(self.read(words, chain)) for words in commands)
 
     def _open_script(self, words: list[str], chain: list[CommandPart], *, is_told: bool) -> None:
         """Read the file of the first word, if it is a shell's: ``is_told`` by the command, else by its first line."""

@@ -125,16 +125,17 @@ def names_of_job(command: Sequence[str], environ: Mapping[str, str]) -> list[str
     """The words that stay, and those by which two starts of them at the same time are two jobs: the same on all nodes
     of one."""
     reader = CommandReader()
-    words = reader.read(list(command))
+    reader.read(list(command))
     options = [f"{name}={value}" for part in reader.parts for name, value in part.options if name in NAMING_OPTIONS]
     variables = {**environ, **reader.variables}
-    return [*words, *options, *(f"{name}={variables[name]}" for name in NAMING_VARIABLES if variables.get(name))]
+    options += [f"{name}={variables[name]}" for name in NAMING_VARIABLES if variables.get(name)]
+    return [*words_that_stay(command), *options]
 
 
 def words_that_stay(command: Sequence[str]) -> list[str]:
     """The words that are the same at each start of a job: without ports, addresses, rendezvous ids and log folders of
     the launchers."""
-    return CommandReader().read(list(command))
+    return CommandReader(fills_in=False).read(list(command))
 
 
 def log_folders(command: Sequence[str]) -> list[Path]:
