@@ -83,11 +83,11 @@ part() {
     strands)
         strands strands --model 8b --tokens 8192 --each 75
         strands strands --model 8b --tokens 2048 --each 30 --graphs
-        strands strands --model 70b --each 60 --arms weights_moved,turns,turns_abreast,two_streams,planned,turns_copies
+        strands strands --model 70b --each 60 --arms weights_moved,turns,turns_abreast,two_streams,turns_copies
         ;;
     strands-host)
         export NCCL_P2P_DISABLE=1
-        strands strands-host --model 8b --each 60 --arms weights_moved,turns,turns_abreast,two_streams,planned
+        strands strands-host --model 8b --each 60 --arms weights_moved,turns,turns_abreast,two_streams
         strands strands-host --model 70b --each 60 --arms weights_moved,turns,turns_abreast
         unset NCCL_P2P_DISABLE
         ;;

@@ -43,8 +43,7 @@ class MicroBatchRun:
 class OrderRun:
     """The carrying out of one order. ``groups``: the process group, by copy engines its lanes, on two streams also its
     twin; ``streams``: one for each group, empty = all on the caller's; ``knows``: whether the inputs of all collectives
-    are known; ``before``: called with what a collective is started with, may raise; ``after``: called after each
-    operator."""
+    are known; ``before``: called with what a collective is started with, may raise."""
 
     def __init__(
         self,
@@ -54,11 +53,10 @@ class OrderRun:
         knows: bool,
         streams: Sequence[Any] = (),
         before: Callable[[Tensor], None] = lambda _: None,
-        after: Callable[[StrandOperator], None] = lambda _: None,
     ) -> None:
         self._runs, self._groups, self._device, self._knows = runs, groups, device, knows
         self._kinds = [is_collective(piece) for piece in runs[0].pieces]
-        self._before, self._after = before, after
+        self._before = before
         #: Bytes that a piece keeps for its backward, by (micro-batch, piece); where inputs are not known yet.
         self.saved: dict[tuple[int, int], int] = {}
         self._streams = streams
@@ -72,7 +70,6 @@ class OrderRun:
             try:
                 with self._lane(operator.micro_batch):
                     self._carry_out(operator)
-                self._after(operator)
             except Exception as error:  # noqa: BLE001 - other ranks wait for the collectives that are left
                 failed = error
                 if self._knows:
@@ -81,7 +78,7 @@ class OrderRun:
         self._end()
         return failed
 
-    def settle_all(self) -> None:
+    def _settle_all(self) -> None:
         """Wait for every collective under way."""
         for run in self._runs:
             run.settle()
@@ -187,7 +184,7 @@ class OrderRun:
             run.made.clear()
             run.left.clear()
         with contextlib.suppress(Exception):
-            self.settle_all()
+            self._settle_all()
         for operator in order:
             run = self._runs[operator.micro_batch]
             if starts_collective(operator, self._kinds) and operator[1:] in run.inputs:
@@ -229,7 +226,7 @@ class OrderRun:
     def _end(self) -> None:
         """Nothing is under way, and the caller's stream has what other streams did."""
         with contextlib.suppress(Exception):
-            self.settle_all()
+            self._settle_all()
         for stream in self._streams:
             torch.cuda.current_stream(self._device).wait_stream(stream)
 

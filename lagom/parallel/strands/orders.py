@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from lagom.parallel.strands.pairing import PairingStep
-
 FORWARD, BACKWARD, WEIGHTS = "forward", "backward", "weights"
 
 
@@ -79,19 +77,11 @@ def one_after_the_other(count: int, kinds: Kinds, moved: bool, trains: bool = Tr
     return order
 
 
-def forward_beside_backward(count: int, kinds: Kinds, steps: Sequence[PairingStep] | None = None) -> Order:
-    """The backward of each micro-batch beside the forward of the next one. ``steps``: a plan whose first strand is the
-    backward; None: by turns."""
+def forward_beside_backward(count: int, kinds: Kinds) -> Order:
+    """The backward of each micro-batch beside the forward of the next one."""
     order = forward_of(0, kinds)
     for one in range(count - 1):
-        back, ahead = backward_of(one, kinds), forward_of(one + 1, kinds)
-        if steps is None:
-            order += in_turns(back, ahead, kinds)
-            continue
-        for of_back, of_ahead, back_first in steps:
-            pair = [back[:of_back], ahead[:of_ahead]]
-            order += [operator for side in (pair if back_first else reversed(pair)) for operator in side]
-            back, ahead = back[of_back:], ahead[of_ahead:]
+        order += in_turns(backward_of(one, kinds), forward_of(one + 1, kinds), kinds)
     return order + backward_of(count - 1, kinds)
 
 

@@ -29,10 +29,8 @@ from lagom.parallel.strands.trying import (
     BY_COPIES,
     SCHEDULES,
     TWO_STREAMS,
-    OperatorClock,
     ScheduleTrial,
     StrandChoice,
-    Times,
 )
 
 CPU = torch.device("cpu")
@@ -205,30 +203,17 @@ class Strands:
     def _take(self, runs: Sequence[MicroBatchRun], device: torch.device, trial: ScheduleTrial) -> None:
         """One step, as the trial has it."""
         now = trial.now
-        timed = now.purpose != "use"
         streams = self._streams_of(device) if now.schedule == TWO_STREAMS else ()
-        if timed:
+        if now.is_timed:
             self._control.all_say(True, CPU)
             synchronize(device)
         began = time.perf_counter_ns()
-        clock = OperatorClock(self._kinds, trial.alone if now.purpose == "pairs" else None)
-        watches = now.purpose in ("alone", "pairs")
-        hooks = (clock.before, clock.after) if watches else ()
-        order_run = OrderRun(runs, self._groups(now.schedule), device, True, streams, *hooks)
-        if watches:
-
-            def settle() -> None:
-                order_run.settle_all()
-                synchronize(device)
-
-            clock.watch(settle)
-        failed = order_run.carry_out(now.order)
-        if timed and failed is None:
+        failed = OrderRun(runs, self._groups(now.schedule), device, True, streams).carry_out(now.order)
+        if now.is_timed and failed is None:
             synchronize(device)
         self._agree_on_end(failed)
-        if timed:
-            (took,) = self._control.largest([float(time.perf_counter_ns() - began)], CPU)
-            trial.add(took, self._slowest(clock.times()))
+        if now.is_timed:
+            trial.add(*self._control.largest([float(time.perf_counter_ns() - began)], CPU))
             self._settle_lanes()
 
     def _groups(self, schedule: str) -> list[Any]:
@@ -250,11 +235,6 @@ class Strands:
             raise failed
         if any(numbers[0] for numbers in every):
             raise RuntimeError(_elsewhere([rank for rank, numbers in enumerate(every) if numbers[0]]))
-
-    def _slowest(self, times: Times) -> Times:
-        """The largest of each over ranks."""
-        keys = sorted(times)
-        return dict(zip(keys, self._control.largest([times[key] for key in keys], CPU), strict=True)) if keys else {}
 
     @functools.cached_property
     def _twin(self) -> Any:

@@ -36,7 +36,6 @@ from lagom.parallel.strands.trying import (
     ABREAST,
     BY_COPIES,
     MOVED,
-    PLANNED,
     SEQUENTIAL,
     TURNS,
     TURNS_COPIES,
@@ -156,7 +155,7 @@ def gradients_are_those_of_one_after_the_other_to_the_bit() -> None:
         name = SCHEDULES[seed % len(SCHEDULES)]
         strands = Strands(model.pieces, model.loss, dist.group.WORLD, name)
         count = numbers.randint(1, 5)
-        for number in range(4 if name == PLANNED else 2):
+        for number in range(2):
             try:
                 check(model, strands, count, uneven=seed % 3 == 0)
             except AssertionError as error:
@@ -343,7 +342,7 @@ def chosen_with(took: dict[str, float], count: int = 2, near: bool = False) -> S
     check(model, strands, count, near=near)
     (choice,) = strands.choices()
     every: list[Any] = [None] * RANKS
-    dist.all_gather_object(every, (choice.chosen, choice.times_ns, choice.predicted_ns))
+    dist.all_gather_object(every, (choice.chosen, choice.times_ns))
     assert every == every[:1] * RANKS, every
     return choice
 
@@ -356,14 +355,13 @@ def the_choice_is_measured_and_the_same_on_every_rank() -> None:
     level = log.level
     log.setLevel("INFO")
     log.addHandler(handler)
-    choice = chosen_with({SEQUENTIAL: 5.0, TURNS: 8.0, **dict.fromkeys((MOVED, ABREAST, PLANNED), 10.0)})
+    choice = chosen_with({SEQUENTIAL: 5.0, TURNS: 8.0, **dict.fromkeys((MOVED, ABREAST), 10.0)})
     log.removeHandler(handler)
     log.setLevel(level)
     assert (choice.chosen, choice.gain) == (SEQUENTIAL, 1.0)
-    assert choice.times_ns.keys() == {SEQUENTIAL, MOVED, TURNS, ABREAST, PLANNED}
+    assert choice.times_ns.keys() == {SEQUENTIAL, MOVED, TURNS, ABREAST}
     assert choice.refusals.keys() == {TWO_STREAMS, *BY_COPIES}
     assert choice.refusals[TWO_STREAMS] == "the device has no streams"
-    assert choice.predicted_ns > 0
     assert [str(choice)] == said
     assert choice.activation_bytes[ABREAST] > choice.activation_bytes[TURNS] >= choice.activation_bytes[SEQUENTIAL] > 0
     usual = dict.fromkeys(SCHEDULES, 10.0)
@@ -397,7 +395,7 @@ def copy_engines_move_what_is_gathered_and_scattered() -> None:
 
 @case
 def what_is_frozen_before_the_first_weight_that_is_trained_needs_no_backward() -> None:
-    for name in (SEQUENTIAL, TURNS, ABREAST, PLANNED):
+    for name in (SEQUENTIAL, TURNS, ABREAST):
         model = Model(random.Random(13), blocks=2)
         for part in (model.norms, model.ups, model.downs):
             part[0].requires_grad_(False)

@@ -17,7 +17,6 @@ from lagom.parallel.strands.orders import BACKWARD, FORWARD, WEIGHTS, Order, pea
 from lagom.parallel.strands.trying import (
     ABREAST,
     MOVED,
-    PLANNED,
     SCHEDULES,
     SEQUENTIAL,
     TURNS,
@@ -72,9 +71,7 @@ def settled(found: trying.ScheduleTrial, **took: float) -> trying.StrandChoice:
             assert wrong_order(now.order, found._count) == "", now.schedule
         if found.choice is not None:
             return found.choice
-        times = {(one.phase, one.piece): 1.0 + one.piece for one in now.order}
-        hidden = {key: 0.5 for key in times if KINDS[key[1]]}
-        found.add(took.get(now.schedule, 100.0), times if now.purpose == "alone" else hidden)
+        found.add(took.get(now.schedule, 100.0))
     raise AssertionError("no choice was made")
 
 
@@ -87,16 +84,14 @@ def test_every_order_keeps_the_sums(count: int) -> None:
 
 def test_the_fastest_is_taken_if_it_stays_so() -> None:
     assert settled(trial(), sequential=100.0, turns=90.0, turns_abreast=80.0).chosen == ABREAST
-    assert settled(trial(), planned=50.0).chosen == PLANNED
     assert settled(trial(), two_streams=50.0).chosen == TWO_STREAMS
     assert settled(trial(), turns_copies=50.0).chosen == TURNS_COPIES
     assert settled(trial(1), weights_moved=50.0).chosen == MOVED
     lucky = trial()
     steps = 0
     while lucky.choice is None:
-        steps += lucky.now.schedule == TURNS and lucky.now.purpose == "time"
-        times = {(one.phase, one.piece): 1.0 for one in lucky.now.order}
-        lucky.add(50.0 if lucky.now.schedule == TURNS and steps <= 5 else 100.0, times)
+        steps += lucky.now.schedule == TURNS
+        lucky.add(50.0 if lucky.now.schedule == TURNS and steps <= 5 else 100.0)
     assert (lucky.choice.chosen, steps) == (SEQUENTIAL, 10), "it was faster only while it was tried"
 
 
@@ -106,7 +101,7 @@ def test_what_is_named_is_taken_and_not_measured() -> None:
         assert (choice.chosen, choice.times_ns, choice.gain) == (name, {}, None)
     assert settled(trial(1, named=TURNS)).chosen == SEQUENTIAL
     assert "it needs a collective" in settled(trial(1, named=TURNS)).refusals[TURNS]
-    assert settled(trial(named=PLANNED, trains=False)).chosen == SEQUENTIAL
+    assert settled(trial(named=TURNS, trains=False)).chosen == SEQUENTIAL
     assert settled(trial(named=ABREAST, trains=False)).chosen == ABREAST
 
 

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("torch")
-
-from lagom.parallel.strands.pairing import MOST_BESIDE, Strand, TimedOperator, beside, pair
+from lagom.sim.pairing import MOST_BESIDE, Strand, TimedOperator, beside, pair, predicted_step
 
 
 def strand(numbers: random.Random, count: int) -> list[TimedOperator]:
@@ -88,3 +86,4 @@ def test_nothing_hidden_is_one_after_the_other() -> None:
     hidden = [TimedOperator(2.0), TimedOperator(3.0, True, hidden=1.0), TimedOperator(2.0)]
     assert pair(hidden, hidden).makespan == 10.0, "7 each, and each collective hides 2 of the other"
     assert MOST_BESIDE >= 7
+    assert [predicted_step(hidden, hidden, count) for count in (1, 3)] == [14.0, 34.0]

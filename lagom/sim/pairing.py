@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which operators of two strands run beside each other: dynamic programming over pairs (DHelix, arXiv 2411.15871,
-section 4.2, equation 2).
+section 4.2, equation 2): a predictor. `lagom.parallel.strands` goes by turns: on GPUs plans gained less than 1 % more.
 
 A plan is a list of groups. A group is one compute operator alone, or one collective with compute operators beside it:
 those of its own strand that follow and do not wait for it (weight gradients), then those at the head of the other
@@ -98,3 +98,10 @@ def pair(first: Strand, second: Strand) -> PairingPlan:
         steps.append(last)
         place -= last.of_first * columns + last.of_second
     return PairingPlan(best[-1], steps[::-1])
+
+
+def predicted_step(backward: Strand, forward: Strand, micro_batches: int) -> float:
+    """Time of a step by such a plan: the forward of the first micro-batch, the backward of each beside the forward of
+    the next one, and the backward of the last."""
+    alone = sum(one.time for one in [*backward, *forward])
+    return (micro_batches - 1) * pair(backward, forward).makespan + alone
