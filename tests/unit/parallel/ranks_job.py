@@ -380,6 +380,23 @@ def nothing_but_x_is_kept_where_the_flag_or_the_gradients_say_so() -> None:
         same(x.grad, torch.full((2, 8), 12.0))
 
 
+@case
+def a_weight_and_its_gradient_lie_in_memory_alike() -> None:
+    """Another layout is copied, or added up slowly, whenever a gradient is accumulated."""
+    x = torch.ones(RANKS, 8, requires_grad=True)
+    for is_linear in (True, False):  # the weight of an nn.Linear is passed transposed
+        up, down = (torch.ones(6, 8), torch.ones(8, 6)) if is_linear else (torch.ones(8, 6), torch.ones(6, 8))
+        leaves = [one.requires_grad_() for one in (up, down)]
+        v, w = [one.t() if is_linear else one for one in leaves]
+        (wide,) = parallel.all_gather_matmul(x, [v], dist.group.WORLD, implementation="plain")
+        eager = parallel.matmul_reduce_scatter(wide, w, dist.group.WORLD, implementation="plain")
+        wide = gather_op(x, [v], dist.group.WORLD.group_name, "plain", 0, True)[1]
+        registered = scatter_op([wide], [w], dist.group.WORLD.group_name, "plain", 0)
+        for product in (eager, registered):
+            grads = torch.autograd.grad(product.sum(), leaves)
+            assert all(grad.is_contiguous() for grad in grads), is_linear
+
+
 def block(group: Any, x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
     first, second = parallel.all_gather_matmul(x, [w, v], group, 1, keep_gathered=False)
     return parallel.matmul_reduce_scatter(torch.relu(first) * second, u, group.group_name, 1)
