@@ -44,8 +44,26 @@ def attention(q: Tensor, k: Tensor, v: Tensor, head: int) -> Tensor:
     return found.transpose(1, 2).flatten(2)
 
 
+class InAutograd(torch.autograd.Function):
+    """A collective of strands as code by hand has it: both halves at once."""
+
+    @staticmethod
+    def forward(ctx: Any, piece: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.piece = piece
+        return piece.start(x, dist.group.WORLD)()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+        return None, ctx.piece.start_backward(grad, dist.group.WORLD)()
+
+
+#: Collectives as autograd functions and torch's linear layers: a block without lagom.parallel.
+BY_HAND = "by hand"
+
+
 class HandBlock(nn.Module):
-    """This rank's part: [rows, hidden] of all tokens in and out. ``way``: the implementation, None = what is best."""
+    """This rank's part: [rows, hidden] of all tokens in and out. ``way``: BY_HAND, or lagom.parallel's operators by an
+    implementation, None = what is best."""
 
     way: str | None = None
 
@@ -59,14 +77,21 @@ class HandBlock(nn.Module):
         self.up, self.down = nn.Linear(hidden, 2 * mlp, bias=False), nn.Linear(mlp, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        group = dist.group.WORLD
-        (qkv,) = all_gather_matmul(self.before(x), [self.qkv.weight.t()], group, implementation=self.way)
-        q, k, v = qkv.view(self.shape).split(self.split, -1)
-        found = attention(q, k, v, self.head).flatten(0, 1)
-        x = x + matmul_reduce_scatter(found, self.out.weight.t(), group, implementation=self.way)
-        (both,) = all_gather_matmul(self.between(x), [self.up.weight.t()], group, implementation=self.way)
-        gate, up = both.chunk(2, -1)
-        return x + matmul_reduce_scatter(F.silu(gate) * up, self.down.weight.t(), group, implementation=self.way)
+        q, k, v = self._gathered(self.before(x), self.qkv).view(self.shape).split(self.split, -1)
+        x = x + self._scattered(attention(q, k, v, self.head).flatten(0, 1), self.out)
+        gate, up = self._gathered(self.between(x), self.up).chunk(2, -1)
+        return x + self._scattered(F.silu(gate) * up, self.down)
+
+    def _gathered(self, x: Tensor, layer: nn.Linear) -> Tensor:
+        if self.way == BY_HAND:
+            return layer(InAutograd.apply(AllGather(), x))
+        (found,) = all_gather_matmul(x, [layer.weight.t()], dist.group.WORLD, implementation=self.way)
+        return found
+
+    def _scattered(self, x: Tensor, layer: nn.Linear) -> Tensor:
+        if self.way == BY_HAND:
+            return InAutograd.apply(ReduceScatter(), layer(x))
+        return matmul_reduce_scatter(x, layer.weight.t(), dist.group.WORLD, implementation=self.way)
 
     def pieces(self) -> list[Any]:
         """The block for lagom.parallel.strands: it takes what is to be added to the residual, and the residual."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole steps, forward and backward, of a stack of Llama blocks under tensor and sequence parallelism: what is gained
-by lagom.parallel beside plain NCCL, torch's fused operators, and torch.compile with `_micro_pipeline_tp`.
+by lagom.parallel beside plain code by hand, torch's fused operators, and torch.compile with `_micro_pipeline_tp`.
 
     python -m benchmarks.jobs.tensor_parallel_step --out FILE               # written by hand, eager; starts its ranks
     python -m benchmarks.jobs.tensor_parallel_step --out FILE --graphs      # each step as a CUDA graph
@@ -26,15 +26,15 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import lagom.parallel as parallel
 from benchmarks.jobs.arms import Clock, Data
-from benchmarks.jobs.llama_blocks import MODELS, Block, HandBlock, split_block, stack
+from benchmarks.jobs.llama_blocks import BY_HAND, MODELS, Block, HandBlock, split_block, stack
 from benchmarks.jobs.stack_steps import Arm, Job, parser_of, prepared, run, timed
 from lagom.parallel.torch_gate import fused_operators
 
-HAND = {"plain": "plain", "chosen": None, "fused": "fused", "copies": "copies"}
+HAND = {"plain": BY_HAND, "plain_operators": "plain", "chosen": None, "fused": "fused", "copies": "copies"}
 
 
 def hand_arms(options: argparse.Namespace, name: str, tokens: int, device: torch.device) -> dict[str, Arm]:
-    """Written with the two operators, one stack for all."""
+    """One stack for all: without lagom.parallel, then by the two operators."""
     ranks = dist.get_world_size()
     x, grad = _input((tokens // ranks, MODELS[name].hidden), device)
     model = stack(lambda: HandBlock(MODELS[name], tokens, ranks), options.layers, device)

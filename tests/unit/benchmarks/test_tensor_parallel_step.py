@@ -37,5 +37,5 @@ def test_it_rehearses_and_does_not_measure_a_row_twice(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(file.read_text())["rows"]
-    assert row["samples_ns"].keys() == {"plain", "plain_again", "chosen"}
+    assert row["samples_ns"].keys() == {"plain", "plain_again", "plain_operators", "chosen"}
     assert row["failed"] == dict.fromkeys(("fused", "copies"), "it needs CUDA devices")

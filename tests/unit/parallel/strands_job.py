@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import lagom.parallel as parallel
+from benchmarks.jobs.llama_blocks import InAutograd
 from lagom.errors import SettingError, UsageError
 from lagom.parallel.rank_group import group_named
 from lagom.parallel.said_once import log
@@ -45,19 +46,6 @@ from tests.unit.parallel.gloo_cases import RANK, RANKS, case, raises, run_cases
 from tests.unit.parallel.shared_memory import copies_without_a_gpu
 
 MODELS = int(os.environ["SHAPES"])
-
-
-class InAutograd(torch.autograd.Function):
-    """A collective of strands, both halves at once."""
-
-    @staticmethod
-    def forward(ctx: Any, piece: Any, x: Tensor) -> Tensor:  # type: ignore[override]
-        ctx.piece = piece
-        return piece.start(x, dist.group.WORLD)()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
-        return None, ctx.piece.start_backward(grad, dist.group.WORLD)()
 
 
 def by_autograd(model: Model, batches: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor]:
