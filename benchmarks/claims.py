@@ -13,13 +13,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import start_results
-from benchmarks.jobs.paired_ratio import gain
+from benchmarks.jobs.paired_ratio import gain, told
 from benchmarks.matrix.foreign_jobs import LOADED, TUNED, mean_step
 from benchmarks.node_tables import table
+from benchmarks.provenance import RESULTS
 from benchmarks.readme_rows import EQUAL, SOCKETS, Ratio, cost_text, of_whole_processes, pooled_cost, ratio, raw, rows
 from benchmarks.whole_runs_page import AFTER
+from lagom.bench.results import BenchRecord, results_of
 from lagom.experiment.estimate import SpeedupEstimate
+from lagom.experiment.store import read_record
 
+MOVED = "weights_moved"
 CHUNK = "set=any:>=1M:chunk=256K"
 
 
@@ -100,6 +104,42 @@ def of_overlap() -> Iterator[str]:
     plain = statistics.median(slower["plain"]) / 1e6
     yield f"Below 0.99 was one of {len(eager)} rows, a call of {plain:.2f} ms"
     yield from _of_whole_steps()
+    yield from _of_strands()
+
+
+def _of_strands() -> Iterator[str]:
+    """Over weight gradients moved, and memory over plain's."""
+    stacks = [*raw("strands_h200x2_202611")["rows"], *raw("strands_host_h200x2_202611")["rows"]]
+    for row in stacks:
+        turns, abreast = (told(gain(row["samples_ns"], arm, MOVED)) for arm in ("turns", "turns_abreast"))
+        yield f"| {turns} | {abreast} |"
+    by_copies = [told(gain(row["samples_ns"], "turns_abreast_copies", MOVED)) for row in stacks[:2]]
+    yield f"{by_copies[0]} over NVLink and {by_copies[1]} in CUDA graphs"
+    eager = [row["peak_bytes"] for row in stacks if "graphs" not in row["kind"]]
+    (turns,), abreast = (
+        sorted({round(100 * (peak[arm] / peak["plain"] - 1)) for peak in eager}) for arm in ("turns", "turns_abreast")
+    )
+    yield f"`turns` needs {turns} % more memory, `turns_abreast` {abreast[0]} to {abreast[-1]} %"
+
+
+def of_strands_page() -> Iterator[str]:
+    """Phrases of benchmarks/results/strands_h200x2_202611.md."""
+    nvlink, host = raw("strands_h200x2_202611")["rows"], raw("strands_host_h200x2_202611")["rows"]
+    for row in [*nvlink, *host]:
+        samples = row["samples_ns"]
+        yield told(gain(samples, "plain_again", "plain"))
+        for arm in samples.keys() - {"plain", "plain_again"}:
+            yield told(gain(samples, arm))
+            if arm != MOVED:
+                yield told(gain(samples, arm, MOVED))
+    planned = [row for row in [*nvlink, *host] if "planned" in row["samples_ns"]]
+    gains = [gain(row["samples_ns"], "planned", "turns")[0] for row in planned]
+    yield f"gained {min(gains):.3f} to {max(gains):.3f} over turns"
+    for row in planned:
+        took = statistics.median(row["samples_ns"]["planned"])
+        yield f"{row['predicted_ns']['planned'] / 1e6:.0f} ({took / 1e6:.0f}"
+    compared = results_of(read_record(RESULTS / "strands_tuned_h200x2_202611.json", BenchRecord))
+    yield from (_text(one.ratio) for one in compared if one.ratio is not None)
 
 
 def _of_whole_steps() -> Iterator[str]:

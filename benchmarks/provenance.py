@@ -53,6 +53,8 @@ DEPENDS = {
     "sim_": ("simulator", "search and cost model"),
     "start_search_": ("start settings",),
     "start_settings_": ("plugin and shared memory", "comparison of arms", "start settings", "jobs"),
+    "strands_tuned_": (*ON_GPUS, "tensor parallelism"),
+    "strands_": ("tensor parallelism", "jobs"),
     "tensor_parallel_step_": ("tensor parallelism", "jobs"),
     "switch_latency": ("plugin and shared memory",),
 }

@@ -203,9 +203,14 @@ def _work(rank: int, job: Job, options: argparse.Namespace, ends_at: float) -> N
     leave(clock)
 
 
+def stack_of(row: Data) -> str:
+    """What the arms of a row ran."""
+    return f"{row['kind']}, {row['model']} T={row['tokens']}, {row['layers']} layers"
+
+
 def lines(row: Data) -> list[str]:
     """An arm each of the table."""
-    samples, shape = row["samples_ns"], f"{row['model']} T={row['tokens']}, {row['layers']} layers"
+    samples, stack = row["samples_ns"], stack_of(row)
     told_lines = []
     for arm in samples:
         base = "plain" if arm == "plain_again" else ""
@@ -213,8 +218,8 @@ def lines(row: Data) -> list[str]:
         times = (f"{np.median(row[kind][arm]) / 1e6:.2f}" for kind in ("samples_ns", "host_ns"))
         sizes = (row[kind].get(arm) for kind in ("peak_bytes", "symmetric_bytes"))
         shown = ("–" if size is None else f"{size / 2**20:.0f}" for size in sizes)
-        told_lines.append(" | ".join([f"| {row['kind']}, {shape}", arm, *times, ratio, *shown]) + " |")
-    failed = (f"| {row['kind']}, {shape} | {arm} | – | – | {why} | – | – |" for arm, why in row["failed"].items())
+        told_lines.append(" | ".join([f"| {stack}", arm, *times, ratio, *shown]) + " |")
+    failed = (f"| {stack} | {arm} | – | – | {why} | – | – |" for arm, why in row["failed"].items())
     return told_lines + [one.replace("\n", " ") for one in failed]
 
 
@@ -222,5 +227,5 @@ def table(data: Data, more_lines: Callable[[Data], list[str]] = _nothing) -> str
     """All rows as Markdown, then what the table has no column for."""
     head = ("stack", "arm", "step, ms", "of the host, ms", "speed-up over plain", "peak, MiB", "symmetric, MiB")
     every = [line for row in data["rows"] for line in lines(row)]
-    more = [line for row in data["rows"] for line in more_lines(row)]
-    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *every, *more])
+    more = [f"- {stack_of(row)}: {line}" for row in data["rows"] for line in more_lines(row)]
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *every, *([""] * bool(more)), *more])
