@@ -14,11 +14,13 @@ from typing import Any
 
 from benchmarks import start_results
 from benchmarks.jobs.paired_ratio import gain, told
-from benchmarks.matrix.foreign_jobs import LOADED, TUNED, mean_step
+from benchmarks.matrix.foreign_jobs import AGAIN as OFF_AGAIN
+from benchmarks.matrix.foreign_jobs import OFF, ROUND, TUNED, mean_step
 from benchmarks.node_tables import table
 from benchmarks.provenance import RESULTS
-from benchmarks.readme_rows import EQUAL, SOCKETS, Ratio, cost_text, of_whole_processes, pooled_cost, ratio, raw, rows
-from benchmarks.whole_runs_page import AFTER
+from benchmarks.readme_rows import COSTS, EQUAL, SOCKETS, Ratio, cost_text, of_whole_processes, ratio, raw, rows
+from benchmarks.whole_run_jobs import LOADED, SEARCH
+from benchmarks.whole_runs_page import AFTER, WHOLE
 from lagom.bench.results import BenchRecord, results_of
 from lagom.experiment.estimate import SpeedupEstimate
 from lagom.experiment.store import read_record
@@ -42,8 +44,8 @@ def of_readme() -> Iterator[str]:
     sockets = [row.ours.value for row in rows() if row.regime is SOCKETS and isinstance(row.ours, Ratio)]
     yield f"made steps {min(sockets):.2f} to {max(sockets):.2f} times as fast (loopback)"
     yield f"{100 * (windows.value - 1):.1f} % where a job has symmetric buffers"
-    costs = float(cost_text("cost-ddp-8192").split()[0]), pooled_cost(TUNED).value
-    yield f"{100 * (1 - costs[0]):.1f} to {100 * (1 - costs[1]):.1f} % slower"
+    costs = [100 * (1 - cost_of(job).value) for job in raw(COSTS)["jobs"]]
+    yield f"{min(costs):.1f} to {max(costs):.1f} % slower"
     yield f"up to {100 * (1 - _first_slice_costs()[1]):.0f} %"
     yield f"all tests; {raw('test_times_202611')['latest']['whole_s'] / 60:.0f} minutes on 2 cores"
     yield from _of_safety()
@@ -66,9 +68,9 @@ def of_measured() -> Iterator[str]:
     yield _text(start_results.confirmed(start_results.TWO_LAUNCHERS[0]))
     yield from _of_planned_rounds()
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
-    yield "DDP " + cost_text("cost-ddp-8192", "speed_loaded").partition(", n")[0]
-    yield f"FSDP {pooled_cost(LOADED).text}"
-    yield cost_text("cost-fsdp-4096").replace(": no interval", ", no interval")
+    yield f"DDP {cost_of('cost-ddp-8192', LOADED).text}"
+    yield f"FSDP {cost_of('cost-fsdp-4096', LOADED).text}"
+    yield f"{_cost_on_h100(TUNED).text} on 2 H100"
     yield from _of_meshes()
     yield from _of_capture()
     yield from _of_the_plugin()
@@ -192,7 +194,20 @@ def of_start_page_of_nodes() -> Iterator[str]:
 
 def of_cost_page() -> Iterator[str]:
     """Phrases of benchmarks/results/cost_h100x2_202611.md."""
-    yield from (pooled_cost(arm).text for arm in (TUNED, LOADED))
+    yield from (_cost_on_h100(arm).text for arm in (TUNED, "loaded"))
+
+
+def cost_of(job: str, arm: str = SEARCH) -> Ratio:
+    """Mean step of whole processes without Lagom over that of an arm's, where nothing can be gained, on two H200."""
+    return of_whole_processes(job, WHOLE, COSTS, arm)
+
+
+def _cost_on_h100(arm: str) -> Ratio:
+    """The same on two H100, in rounds of benchmarks.matrix."""
+    means: dict[str, list[float]] = {}
+    for name, process in raw("cost_h100x2_202611")["rows"]["cost-fsdp-4096"]["arms"].items():
+        means.setdefault(name.partition(ROUND)[0], []).append(_mean_step(process))
+    return Ratio.of(start_results.compared(means[OFF] + means[OFF_AGAIN], means[arm]))
 
 
 def _text(found: SpeedupEstimate) -> str:

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import start_results, whole_runs_page
-from benchmarks.matrix.foreign_jobs import AGAIN as OFF_AGAIN
-from benchmarks.matrix.foreign_jobs import OFF, ROUND, TUNED, mean_step
 from benchmarks.matrix.page_values import ending, is_older, kept_stock, nccl, result, verdict_of
 from benchmarks.matrix.rows import BY_HAND
 from benchmarks.matrix.rows import rows as matrix_rows
@@ -31,6 +29,7 @@ RESULTS = Path(__file__).parent / "results"
 EQUAL = 0.02
 NONE = "–"
 FIRST_SLICE, HOST_SEARCH = "first_slice_h200x4_202611", "host_search_h200x4_202611"
+COSTS = "cost_h200x2_202611"
 
 
 class Ratio(NamedTuple):
@@ -115,22 +114,6 @@ def ratio(gpus: int, row: str, arm: str) -> Ratio:
     return Ratio(found["speedup"], found["low"], found["high"])
 
 
-def process_means(data: dict[str, Any], row: str) -> dict[str, list[float]]:
-    """By arm, the mean step of each whole process of a row ``cost-*``, without its first five steps, in ms."""
-    means: dict[str, list[float]] = {}
-    for name, process in data["rows"][row]["arms"].items():
-        found = mean_step(process["ms"])
-        assert found is not None
-        means.setdefault(name.partition(ROUND)[0], []).append(found)
-    return means
-
-
-def pooled_cost(arm: str) -> Ratio:
-    """Mean step of all processes without Lagom over that of an arm's, on two H100: FSDP, 4,096 tokens."""
-    means = process_means(raw("cost_h100x2_202611"), "cost-fsdp-4096")
-    return Ratio.of(start_results.compared(means[OFF] + means[OFF_AGAIN], means[arm]))
-
-
 def cost_text(name: str, compared: str = "speed") -> str:
     """Mean step of whole processes without Lagom over that of the job tuned live, search included, with its interval or
     with how few rounds there are. ``compared``: a field of the row's verdict."""
@@ -139,10 +122,10 @@ def cost_text(name: str, compared: str = "speed") -> str:
     return str(verdict_of(row, data["rows"][name])[compared])
 
 
-def of_whole_processes(job: str, part: str) -> Ratio:
-    """What the default strategy gave a job of ``whole_runs.py`` on four H200: ratio of means of processes."""
-    by_round = whole_runs_page.rounds(raw(HOST_SEARCH), job)
-    return Ratio.of(whole_runs_page.by_means(by_round, (PLAIN, AGAIN), SEARCH, part))
+def of_whole_processes(job: str, part: str, file: str = HOST_SEARCH, arm: str = SEARCH) -> Ratio:
+    """What the default strategy, or another arm, gave a job of ``whole_runs.py``: ratio of means of processes."""
+    by_round = whole_runs_page.rounds(raw(file), job)
+    return Ratio.of(whole_runs_page.by_means(by_round, (PLAIN, AGAIN), arm, part))
 
 
 # -- rows
@@ -354,15 +337,17 @@ def _sockets() -> Iterator[MeasuredRow]:
 
 
 def _costs() -> Iterator[MeasuredRow]:
-    for gpus, data, page, row, text in (
-        ("2 H200", matrix(2), _matrix_name(2), "cost-ddp-8192", cost_text("cost-ddp-8192")),
-        ("2 H100", raw("cost_h100x2_202611"), "cost_h100x2_202611", "cost-fsdp-4096", pooled_cost(TUNED).text),
-    ):
-        means, entry = process_means(data, row), data["rows"][row]["row"]
-        plain, job = statistics.fmean(means[OFF] + means[OFF_AGAIN]), job_of(entry["script"], entry["options"])
+    data = raw(COSTS)
+    session = data["sessions"][0]
+    for name, job in data["jobs"].items():
+        by_round = whole_runs_page.rounds(data, name)
+        plain = [mean for arm in (PLAIN, AGAIN) for mean in whole_runs_page.means(by_round, arm)]
+        release = session.get("nccl_230" if job["nccl"] == "2.30" else "nccl")
         yield MeasuredRow(
-            COST, job, gpus, "`auto`", plain, text.partition(", n")[0], NONE, None, None, "in the figure",
-            _bench_source(f"matrix --gpus 2 --rows {row}", data, row, page), "steps 6 to 120, search included", True,
+            COST, job_of(job["script"], job["options"]), f"{session['gpus']} H200", "`auto`", statistics.fmean(plain),
+            of_whole_processes(name, WHOLE, COSTS), NONE, None, None, "in the figure",
+            _source(f"benchmarks.whole_runs --gpus {session['gpus']} --jobs {name}", session["commit"], release, COSTS),
+            "steps 6 to 120, search included", True,
         )  # fmt: skip
 
 

@@ -133,16 +133,23 @@ def page(data: Data) -> str:
     """The whole page, by ``templates/whole_runs.md.j2``."""
     return render(
         "whole_runs",
-        sessions=[(_session(one), since(one["commit"]) if one.get("commit") else "") for one in data["sessions"]],
-        arms=data["arms"],
+        sessions=[(_session(data, one), since(one["commit"]) if one.get("commit") else "") for one in data["sessions"]],
+        arms={
+            arm: how
+            for arm, how in data["arms"].items()
+            if any(arm in about(data, job)["arms"] for job in data["jobs"])
+        },
         jobs=[_job(data, name) for name in data["jobs"]],
         start_up=START_UP_STEPS,
     )
 
 
-def _session(session: Data) -> str:
+def _session(data: Data, session: Data) -> str:
     parts = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
-    parts += [f"NCCL {session.get('nccl_230') or '?'} preloaded", session["began"]]
+    asked = {about(data, name)["nccl"] for name in data["jobs"]}
+    parts += [f"NCCL {session.get('nccl_230') or '?'} preloaded"] if "2.30" in asked else []
+    parts += [f"NCCL {session.get('nccl') or '?'} as bundled"] if asked - {"2.30"} else []
+    parts.append(session["began"])
     parts += [described(session["commit"])] if session.get("commit") else []
     if session["rehearsed"]:
         parts.append(f"**a rehearsal ({session['rehearsed']}): none of these numbers is of a GPU**")

@@ -20,10 +20,9 @@ from benchmarks.matrix.single_runs import SingleRun, run_arms
 from benchmarks.matrix.verdicts import format_ratio
 from lagom.experiment.estimate import estimate_from_pairs
 from lagom.search import STRATEGIES
-from lagom.wire.library import plugin_path
 
 OFF, AGAIN = "off", "off again"
-TUNED, LOADED = "lagom", "loaded"
+TUNED = "lagom"
 #: One-time work of a job (memory, kernels, torch.compile) falls into its first steps; they are no part of a mean.
 START_UP_STEPS = 5
 #: Parts an arm's name from its round.
@@ -32,13 +31,10 @@ ROUND = "#"
 
 def runs(row: Row) -> dict[str, SingleRun]:
     """The processes of a row in the order in which they run."""
-    loaded = {"NCCL_TUNER_PLUGIN": str(plugin_path()), "NCCL_PROFILER_PLUGIN": str(plugin_path()),
-              "LAGOM_CONTROLLER": "none"}  # fmt: skip
     known = {
         OFF: SingleRun(None),
         TUNED: SingleRun(("--mode", "tune")),
         AGAIN: SingleRun(None),
-        LOADED: SingleRun(None, loaded),
     } | {arm: SingleRun(_options(arm)) for arm in row.arms if _options(arm)}
     if not row.arms:
         return {arm: known[arm] for arm in (OFF, TUNED, AGAIN)}
@@ -72,7 +68,7 @@ def verdict(arms: Mapping[str, Any]) -> dict[str, Any]:
     if TUNED in first:
         found["loss_difference"] = _loss_difference(by_round, TUNED)
     found["loss_difference_off"] = _loss_difference(by_round, AGAIN)
-    names = {TUNED: "speed", LOADED: "speed_loaded", AGAIN: "speed_off"}
+    names = {TUNED: "speed", AGAIN: "speed_off"}
     names |= {arm: f"speed {arm}" for arm in first if _options(arm)}
     return found | {name: _speed(by_round, arm) for arm, name in names.items() if arm in first}
 

@@ -40,7 +40,6 @@ WORDS = {
     "loss_difference": "largest difference of losses",
     "loss_difference_off": "between two runs without Lagom",
     "speed": "mean step of the job without Lagom over that of the job tuned live, search included",
-    "speed_loaded": "mean step of the job without Lagom over that with the plugin loaded and no controller",
     "speed_off": "ratio of two runs without Lagom",
     "largest_difference": "largest difference of losses",
     "standing_aside": "fallback to NCCL",

@@ -200,15 +200,6 @@ def _foreign_jobs() -> Iterator[Row]:
             seconds=100,
             least_gpus=least,
         )  # fmt: skip
-    for name, script, options in (
-        ("cost-ddp-8192", "ddp.py", ("--layers", "8", "--tokens", "8192")),
-        ("cost-fsdp-4096", "fsdp.py", _fsdp(2, 4096)),
-    ):
-        yield Row(
-            name, "mean step of whole processes compared with the job without Lagom: the plugin loaded and no "
-            "controller; tuned live, search included", "foreign_jobs", script, (*options, "--steps", "120"),
-            arms=("off", "off again", "loaded", "lagom"), rounds=8, seconds=500,
-        )  # fmt: skip
     together = {"NCCL_MAX_CTAS": "16"}  # four ranks with 64 channels each hang, also without us: shared_gpu_202611.md
     compared = ("off", "off again", "lagom")
     others = ("autoccl", "set=any:>=1M:nc=32")  # where there is something to gain

@@ -193,17 +193,16 @@ def steps_of_a_run(step: float, exit_code: int = 0) -> dict[str, Any]:
 
 
 def test_the_cost_to_a_job_is_the_mean_over_shuffled_rounds_of_processes() -> None:
-    told = next(r for r in ROWS if r.name == "cost-ddp-8192")
+    told = next(r for r in ROWS if r.name == "cost-shared-ddp")
     wanted = foreign_jobs.runs(told)
-    assert len(wanted) == 4 * told.rounds
-    orders = {tuple(name.partition("#")[0] for name in list(wanted)[4 * n : 4 * n + 4]) for n in range(told.rounds)}
+    arms_of = len(told.arms)
+    assert len(wanted) == arms_of * told.rounds
+    names = [name.partition("#")[0] for name in wanted]
+    orders = {tuple(names[arms_of * n : arms_of * (n + 1)]) for n in range(told.rounds)}
     assert len(orders) > 1, "each round has an order of its own"
     assert all(sorted(order) == sorted(told.arms) for order in orders)
-    loaded = next(run for name, run in wanted.items() if name.startswith("loaded"))
-    assert loaded.lagom is None
-    assert loaded.environ["LAGOM_CONTROLLER"] == "none"
-    took = {"off": 100.0, "off again": 100.0, "loaded": 101.0, "lagom": 100.0}
-    arms = {name: steps_of_a_run(took[name.partition("#")[0]]) for name in wanted}
+    took = {"autoccl": 101.0}
+    arms = {name: steps_of_a_run(took.get(name.partition("#")[0], 100.0)) for name in wanted}
     for name, arm in arms.items():
         if name.startswith("lagom"):
             arm["ms"][10] = 300.0  # a candidate that was tried: no median shows it
@@ -211,9 +210,9 @@ def test_the_cost_to_a_job_is_the_mean_over_shuffled_rounds_of_processes() -> No
     found = foreign_jobs.verdict(arms)
     assert (found["loss_difference"], found["loss_difference_off"]) == (0.25, 0.0), "of all rounds"
     assert found["speed"].startswith("0.909 ["), "20 steps of 100 ms and 200 ms more"
-    assert found["speed_loaded"].startswith("0.990 [")
+    assert found["speed autoccl"].startswith("0.990 [")
     assert found["speed_off"].startswith("1.000 [")
-    missing = {name: arm for name, arm in arms.items() if name != "loaded#3"}
+    missing = {name: arm for name, arm in arms.items() if name != "autoccl#3"}
     assert f"n = {told.rounds - 1}" in foreign_jobs.verdict(missing)["speed"], (
         "a round that is not whole does not count"
     )
