@@ -6,7 +6,7 @@
 #   benchmarks/gpu_machine.sh SECONDS PART...          # there, with .carry/gpu: each part until its time is up
 #
 # Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU they
-# need LIBNCCL), strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix),
+# need LIBNCCL), steps, strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix),
 # whole:NAME,NAME (of benchmarks.whole_runs; ROUNDS: how many).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
 # part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-*.
@@ -51,7 +51,7 @@ prepare() {
     [ -f "$work/libnccl.so.2" ] || [ ! -f "$carried/libnccl.so.xz" ] || xz -dc "$carried/libnccl.so.xz" >"$work/libnccl.so.2"
     nccl=()
     [ ! -f "$work/libnccl.so.2" ] || nccl=(--nccl-230 "$work/libnccl.so.2")
-    gpus=2 rehearsal=(--gloo --model tiny --tokens 64 --each 1 --layers 1 --micro 2)
+    gpus=2 rehearsal=(--gloo --model tiny --tokens 64 --each 1 --layers 1)
     [ "${REHEARSE:-}" ] || { nvidia-smi -L && gpus=$(nvidia-smi -L | wc -l) rehearsal=(); }
 }
 
@@ -64,10 +64,10 @@ within() { # a command until the time is up; what it printed lately stays in its
     timeout -k 5 "$(left)" "$@" 2>&1 | tee -a "$work/$name.log" || echo "== $name ended with ${PIPESTATUS[0]}"
 }
 
-strands() { # FILE, options of the job
-    local name=$1
-    shift
-    within "$name" python3 -m benchmarks.jobs.strands --ranks "$gpus" --out "$work/$name.json" --seconds "$(left)" "$@" \
+stacks() { # JOB, FILE, options of the job
+    local job=$1 name=$2
+    shift 2
+    within "$name" python3 -m "benchmarks.jobs.$job" --ranks "$gpus" --out "$work/$name.json" --seconds "$(left)" "$@" \
         "${rehearsal[@]}"
 }
 
@@ -80,15 +80,21 @@ part() {
             tests/gpu/test_cached_start.py tests/gpu/test_capture.py tests/gpu/test_parallel_operators.py \
             -k "port or copies_between or strands"
         ;;
+    steps)
+        stacks tensor_parallel_step steps --model 8b,70b --each 40
+        stacks tensor_parallel_step steps --model 8b --tokens 2048 --each 30
+        stacks tensor_parallel_step steps --model 8b --tokens 2048 --each 30 --graphs
+        stacks tensor_parallel_step steps --model 8b --each 40 --dtensor
+        ;;
     strands)
-        strands strands --model 8b --tokens 8192 --each 75
-        strands strands --model 8b --tokens 2048 --each 30 --graphs
-        strands strands --model 70b --each 60 --arms weights_moved,turns,turns_abreast,two_streams,turns_copies
+        stacks strands strands --model 8b --tokens 8192 --each 75
+        stacks strands strands --model 8b --tokens 2048 --each 30 --graphs
+        stacks strands strands --model 70b --each 60 --arms weights_moved,turns,turns_abreast,two_streams,turns_copies
         ;;
     strands-host)
         export NCCL_P2P_DISABLE=1
-        strands strands-host --model 8b --each 60 --arms weights_moved,turns,turns_abreast,two_streams
-        strands strands-host --model 70b --each 60 --arms weights_moved,turns,turns_abreast
+        stacks strands strands-host --model 8b --each 60 --arms weights_moved,turns,turns_abreast,two_streams
+        stacks strands strands-host --model 70b --each 60 --arms weights_moved,turns,turns_abreast
         unset NCCL_P2P_DISABLE
         ;;
     strands-tuned) # is there something to gain on top, and by the caps of DHelix and Liger?

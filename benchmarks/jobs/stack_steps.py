@@ -70,15 +70,14 @@ class Arm:
         self._replay = graph.replay
 
     def gradients(self) -> list[Tensor]:
-        """Of x and of this rank's weights, after one step from zero. On the host: what the device holds would count as
-        memory of the next arm."""
+        """Of x and of this rank's weights, after one step from zero; the next step changes them."""
         leaves = [self.x, *self.model.parameters()]
         for leaf in leaves:
             if leaf.grad is not None:
                 leaf.grad.zero_()
         self()
         grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        return [(one.to_local() if hasattr(one, "to_local") else one).to("cpu", torch.float32) for one in grads]
+        return [one.to_local() if hasattr(one, "to_local") else one for one in grads]
 
 
 def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
@@ -90,7 +89,7 @@ def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
         try:
             peak = first_steps(arm, clock, graphs)
             found = arm.gradients()
-            right = right or found
+            right = right or on_host(found)
             error = difference(found, right)
         except Exception as raised:  # noqa: BLE001 - other ranks wait for what this one says
             reason = str(raised) if isinstance(raised, NotUsed) else f"{type(raised).__name__}: {str(raised)[:300]}"
@@ -110,10 +109,19 @@ def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
     return {"failed": failed, "errors": errors, "peak_bytes": peaks, "symmetric_bytes": symmetric}
 
 
+def on_host(found: list[Tensor]) -> list[Tensor]:
+    """Copies: what the device holds would count as memory of the next arm."""
+    return [one.to("cpu", copy=True) for one in found]
+
+
 def difference(found: list[Tensor], right: list[Tensor]) -> float:
-    """The largest of all tensors, of its norm."""
-    pairs = zip(found, right, strict=True)
-    return float(torch.stack([(one - best).norm() / best.norm() for one, best in pairs]).max())
+    """The largest of all tensors, of its norm. ``right``: on the host."""
+
+    def of(one: Tensor, best: Tensor) -> Tensor:
+        expected = best.to(one.device).float()
+        return (one.float() - expected).norm() / expected.norm()
+
+    return float(torch.stack([of(one, best) for one, best in zip(found, right, strict=True)]).max())
 
 
 class NotUsed(Exception):

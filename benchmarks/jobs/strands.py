@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from benchmarks.jobs.arms import Clock, Data
 from benchmarks.jobs.llama_blocks import MODELS, HandBlock, stack, strand_pieces
 from benchmarks.jobs.paired_ratio import gain, told
-from benchmarks.jobs.stack_steps import Arm, Job, NotUsed, difference, parser_of, prepared, run, timed
+from benchmarks.jobs.stack_steps import Arm, Job, NotUsed, difference, on_host, parser_of, prepared, run, timed
 from lagom import parallel
 from lagom.parallel.strands import SCHEDULES, StrandChoice, Strands
 
@@ -91,7 +91,8 @@ def measured(options: argparse.Namespace, about: Data, clock: Clock) -> Data:
         except NotUsed as reason:
             refused[name] = str(reason)
             del arms[name]
-    twice = difference(arms["plain"].gradients(), arms["plain"].gradients())
+    before = on_host(arms["plain"].gradients())
+    twice = difference(arms["plain"].gradients(), before)
     checked: dict[str, Arm] = dict(arms)
     ready = prepared(checked, clock, options.graphs)
     ready["failed"] |= refused
