@@ -5,6 +5,7 @@ raises: its rank takes part in the collectives that are left, with zeros, so tha
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -203,11 +204,13 @@ class OrderRun:
 
     @contextlib.contextmanager
     def _lane(self, micro_batch: int) -> Iterator[None]:
-        """The stream of a micro-batch."""
+        """The stream of a micro-batch. torch warns where another stream than the first one adds up gradients; here
+        these sums are in sequence."""
         if not self._streams:
             yield
             return
-        with torch.cuda.stream(self._streams[micro_batch % len(self._streams)]):
+        with torch.cuda.stream(self._streams[micro_batch % len(self._streams)]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
             yield
 
     @contextlib.contextmanager
