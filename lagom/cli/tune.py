@@ -288,7 +288,7 @@ def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> Sa
     if request.nnodes > 1:
         saved = saved_of(found_of(saved, result.text))  # as the other nodes write it
     is_simulated = saved.fingerprint.simulated
-    config, conf = write_found(saved, request.folder, result.text, is_simulated=is_simulated)
+    config, conf = write_found(saved, request.folder, result.text)
     if saved.environment and result.group is not None:
         for remark in result.group.remarks(saved.fingerprint.ranks):
             _say(f"note: {remark}")

@@ -149,13 +149,14 @@ class PlainNccl:
         return f"plain NCCL here means: {', '.join(parts)}" if parts else "plain NCCL: no NCCL_ variable is set"
 
 
-def write_found(saved: SavedConfig, folder: Path, text: str, *, is_simulated: bool = False) -> tuple[Path, Path]:
+def write_found(saved: SavedConfig, folder: Path, text: str) -> tuple[Path, Path]:
     """Write a saved config, with ``text`` as its comment, and its start settings in a file for NCCL_CONF_FILE; returns
     both paths. Without start settings there is no second file. Raises :class:`lagom.experiment.store.BadRecord`."""
     config, conf = folder / "config.lagom", folder / "nccl.conf"
     try:
         save_config(saved, config, remark=text)
         if saved.environment:
+            is_simulated = saved.fingerprint.simulated
             write_whole(conf, conf_text(saved.environment, conf_file(os.environ), is_simulated=is_simulated))
     except OSError as error:
         raise cannot_be_written(config, error) from error
