@@ -151,8 +151,8 @@ def _weight_gradients(
 
 
 def _weight_gradient(x: Tensor, weight: Tensor, grad: Tensor) -> Tensor:
-    """In the layout of the weight, as torch's own products have it: another one is copied into the parameter's layout, or
-    added up in strides, whenever it is accumulated."""
+    """In the layout of the weight, as torch's own products have it: another one is copied into the parameter's layout,
+    or added up in strides, whenever it is accumulated."""
     return (grad.t() @ x).t() if weight.t().is_contiguous() else x.t() @ grad
 
 

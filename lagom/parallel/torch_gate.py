@@ -2,8 +2,8 @@
 """Which torch this package can use, and the private names of torch that it needs: each behind a check, nowhere else.
 
 Read in torch 2.8 and 2.13: ``_SymmetricMemory.empty_strided_p2p``, ``_symmetric_memory.rendezvous``, a handle's
-``get_buffer`` and ``barrier``, a group's ``_get_backend(device).options._timeout``, and the two fused operators are the
-same in both.
+``get_buffer`` and ``barrier``, a group's ``_get_backend(device).options._timeout``, a tensor's two kinds of hooks, and
+the two fused operators are the same in both.
 """
 
 from __future__ import annotations
@@ -123,6 +123,11 @@ def public_collectives() -> tuple[Any, Any]:
 
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return gather, getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def has_hooks(tensor: Any) -> bool:
+    """Whether something is called when a tensor's gradient is there."""
+    return bool(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
 def timeout_ms(group: Any, device: Any) -> int:

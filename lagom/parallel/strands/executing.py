@@ -74,7 +74,8 @@ class OrderRun:
             except Exception as error:  # noqa: BLE001 - other ranks wait for the collectives that are left
                 failed = error
                 if self._knows:
-                    self._take_part(order[place:])
+                    with contextlib.suppress(Exception):  # the first error is the one to tell
+                        self._take_part(order[place:])
                 break
         self._end()
         return failed
@@ -145,6 +146,11 @@ class OrderRun:
 
     def _start(self, run: MicroBatchRun, piece: Any, operator: StrandOperator) -> None:
         x, *others = run.values
+        if not isinstance(x, Tensor):
+            raise UsageError(
+                f"piece {operator.piece} is a collective and gets {type(x).__name__}; the piece before it must return "
+                "a tensor, or a tuple that begins with one."
+            )
         learns = run.learns[operator.piece] = _learns(x)
         self._check(run, operator, x)
         finish: Finish = piece.start(x.detach(), self._group(operator))

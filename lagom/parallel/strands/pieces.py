@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lagom.errors import UsageError
 from lagom.parallel.strands.lanes import CopyLane, Finish
-from lagom.parallel.torch_gate import public_collectives
+from lagom.parallel.torch_gate import has_hooks, public_collectives
 
 Compute = Callable[..., Any]
 
@@ -71,6 +72,8 @@ def _gather(x: Tensor, group: Any) -> Finish:
 def _scatter(x: Tensor, group: Any) -> Finish:
     if isinstance(group, CopyLane):
         return group.scatter(x)
+    if x.shape[0] % group.size():
+        raise UsageError(f"a ReduceScatter gets {x.shape[0]} rows, which {group.size()} ranks do not divide; pad them.")
     return _finish(public_collectives()[1], x, x.shape[0] // group.size(), group)
 
 
@@ -114,28 +117,29 @@ def put_off_weights(backward: Callable[[], None]) -> list[Callable[[], None]]:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``torch.nn.functional.linear`` whose weight's gradient can run beside the collective that follows in the
-    backward: in the piece behind an AllGather. The same bits; a weight that is no leaf, as under autocast, has its
-    gradient at once."""
-    if torch.is_autocast_enabled(x.device.type) or not (weight.requires_grad and weight.is_leaf):
+    backward: in the piece behind an AllGather. The same bits. A weight that is no leaf, as under autocast, or that has
+    hooks, which would be called too early, has its gradient at once."""
+    waits = weight.requires_grad and weight.is_leaf and not has_hooks(weight)
+    if torch.is_autocast_enabled(x.device.type) or x.dim() < 2 or not waits:
         return F.linear(x, weight, bias)
-    product = LaterWeightGradient.apply(x, weight)
-    return product if bias is None else product + bias
+    return LaterWeightGradient.apply(x, weight, bias)
 
 
 class LaterWeightGradient(torch.autograd.Function):
-    """x [..., k] times weight [n, k]."""
+    """x [..., k] times weight [n, k], plus bias [n] or None."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(x, weight)
         ctx.leaf = weight  # activation checkpointing gives the backward a copy, which has a gradient of its own
-        return F.linear(x, weight)
+        return F.linear(x, weight, bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
         dx = grad @ weight if ctx.needs_input_grad[0] else None
+        dbias = grad.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
 
         def weight_gradient() -> Tensor:
             return grad.flatten(0, -2).t() @ x.flatten(0, -2)
@@ -146,6 +150,6 @@ class LaterWeightGradient(torch.autograd.Function):
                 ctx.leaf.grad = found if ctx.leaf.grad is None else ctx.leaf.grad.add_(found)
 
         if _put_off is None:
-            return dx, weight_gradient()
+            return dx, weight_gradient(), dbias
         _put_off.append(accumulate)
-        return dx, None
+        return dx, None, dbias

@@ -11,6 +11,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from lagom.parallel.strands.executing import Inputs, MicroBatchRun, OrderRun
 from lagom.parallel.strands.lanes import CopyLanes
 from lagom.parallel.strands.orders import one_after_the_other
 from lagom.parallel.strands.pieces import Piece, is_collective
+from lagom.parallel.strands.reached import kinds_of, parameters_of
 from lagom.parallel.strands.trying import (
     BY_COPIES,
     SCHEDULES,
@@ -32,6 +34,7 @@ from lagom.parallel.strands.trying import (
     ScheduleTrial,
     StrandChoice,
 )
+from lagom.parallel.torch_gate import timeout_ms
 
 CPU = torch.device("cpu")
 
@@ -54,23 +57,19 @@ class Strands:
     ) -> None:
         if schedule is not None and schedule not in SCHEDULES:
             raise SettingError(f"schedule={schedule} is unknown; name one of: {', '.join(SCHEDULES)}.")
-        if not pieces or is_collective(pieces[0]) or is_collective(pieces[-1]):
-            raise UsageError("the first and the last piece must be functions; put one before or behind the collective.")
         if not isinstance(group, dist.ProcessGroup):
             raise UsageError(f"group is {group!r}, which is no process group that this rank is in; pass one.")
-        if sharded := [place for place, piece in enumerate(pieces) if _is_sharded(piece)]:
-            raise UsageError(
-                f"piece {sharded[0]} holds a module of FSDP2, whose hooks expect one backward for the whole model "
-                "and no weight gradient after it; use strands on modules that fully_shard does not wrap."
-            )
+        if wrong := _wrong_pieces(pieces):
+            raise UsageError(wrong)
         self._pieces, self._loss, self._group, self._named = list(pieces), loss, group, schedule
         self._kinds = [is_collective(piece) for piece in pieces] + [False]
+        self._parameters = parameters_of([*pieces, loss])
         self._inputs: dict[str, Inputs] = {}  # by micro-batch's shapes
         self._saved: dict[str, dict[int, int]] = {}  # the same: bytes by piece
         self._trials: dict[str, ScheduleTrial] = {}  # by shapes of all micro-batches
         self._lanes: CopyLanes | None = None
         self._streams: list[Any] = []
-        control = dist.new_group(dist.get_process_group_ranks(group), backend="gloo", use_local_synchronization=True)
+        control = self._same_ranks(backend="gloo")
         self._control = RankGroup(control.group_name, control, group.rank(), group.size())
 
     def choices(self) -> list[StrandChoice]:
@@ -84,21 +83,27 @@ class Strands:
         :param micro_batches: of each a tensor or a tuple of what the first piece takes.
         :param targets: of each what ``loss`` takes last.
         :returns: the losses, without gradients.
-        :raises UsageError: the ranks, or the micro-batches, do not fit together; or the step is captured in a CUDA
-            graph before a schedule is chosen.
+        :raises UsageError: the ranks, or the micro-batches, do not fit together, on every rank; or the step is
+            captured in a CUDA graph before a schedule is chosen.
         :raises RuntimeError: a piece raised an error on another rank; this rank's own errors are raised as they are.
             Gradients hold parts of the step then: set them to zero.
         """
-        if not micro_batches or len(micro_batches) != len(targets):
-            raise UsageError(
-                f"{len(micro_batches)} micro-batches, {len(targets)} targets; pass as many, and at least one."
-            )
+        if wrong := _wrong_lists(micro_batches, targets):
+            self._check_alike([wrong])
+            raise UsageError(wrong)
         batches = [one if isinstance(one, tuple) else (one,) for one in micro_batches]
         trains = torch.is_grad_enabled()
-        shapes = [repr((trains, _about((*batch, target)))) for batch, target in zip(batches, targets, strict=True)]
-        self._check_alike(shapes)
+        trained = [one.requires_grad for one in self._parameters] if trains else []
+        about = (trains, digest_number(str(trained)))
+        shapes = [repr((about, _about((*batch, target)))) for batch, target in zip(batches, targets, strict=True)]
+        if not self._check_alike(shapes):
+            raise UsageError(
+                "the ranks passed micro-batches of different shapes, train other parameters, or made their Strands of "
+                "different pieces or with different schedules; give every rank of the group the same."
+            )
         runs = [self._run(*one) for one in zip(batches, targets, shapes, strict=True)]
-        device = next((one.device for one in batches[0] if isinstance(one, Tensor)), CPU)
+        tensors = [one for one in (*self._parameters, *batches[0]) if isinstance(one, Tensor)]
+        device = tensors[0].device if tensors else CPU
         self._refuse_capture(shapes, device)
         if any(about not in self._saved for about in shapes):
             self._learn(runs, shapes, device, trains)
@@ -117,45 +122,43 @@ class Strands:
 
         return MicroBatchRun(batch, self._inputs.setdefault(shapes, {}), [*self._pieces, loss])
 
-    def _check_alike(self, shapes: Sequence[str]) -> None:
+    def _check_alike(self, shapes: Sequence[str]) -> bool:
+        """Whether all ranks do the same. A collective."""
         mine = digest_number("\n".join([*shapes, str(self._kinds), str(self._named)]))
-        if len({numbers[0] for numbers in self._control.gather([mine], CPU)}) > 1:
-            raise UsageError(
-                "the ranks passed micro-batches of different shapes, or made their Strands of different pieces; give "
-                "every rank of the group the same."
-            )
+        return len({numbers[0] for numbers in self._control.gather([mine], CPU)}) == 1
 
     def _learn(self, runs: Sequence[MicroBatchRun], shapes: Sequence[str], device: torch.device, trains: bool) -> None:
         """One micro-batch after the other. Before each collective the ranks ask each other whether all are there with
         the same shape: later it is known which shapes there are, and nobody asks."""
 
         def ask(x: Tensor) -> None:
-            mine = digest_number(f"{x.shape} {x.dtype}")
-            self._agree_shape([1, mine])
+            self._agree_shape(f"{list(x.shape)} {x.dtype}")
 
         run = OrderRun(runs, [self._group], device, False, before=ask)
         failed = run.carry_out(one_after_the_other(len(runs), self._kinds, False, trains))
-        if failed is not None:
-            if not isinstance(failed, _FoundTogether):
-                self._control.gather([0, 0], CPU)
-            self._forget(shapes)
-            raise failed
         try:
-            self._agree_shape([1, 0])
-        except Exception:
+            if failed is None:
+                self._agree_shape("none is left")
+            elif not isinstance(failed, _FoundTogetherError):
+                self._control.gather([0, 0], CPU)
+        except _FoundTogetherError as found:
+            failed = found
+        if failed is not None:
             self._forget(shapes)
-            raise
+            raise failed.error if isinstance(failed, _FoundTogetherError) else failed
         for place, about in enumerate(shapes):
             self._saved[about] = {piece: size for (one, piece), size in run.saved.items() if one == place}
 
-    def _agree_shape(self, mine: Sequence[int]) -> None:
-        every = self._control.gather(mine, CPU)
-        if not all(numbers[0] for numbers in every):
-            raise _FoundTogether(_elsewhere([rank for rank, numbers in enumerate(every) if not numbers[0]]))
+    def _agree_shape(self, mine: str) -> None:
+        every = self._control.gather([1, digest_number(mine)], CPU)
+        if failed := [rank for rank, numbers in enumerate(every) if not numbers[0]]:
+            raise _FoundTogetherError(RuntimeError(_elsewhere(failed)))
         if len({numbers[1] for numbers in every}) > 1:
-            raise _FoundTogether(
-                "the ranks start a collective with different shapes or dtypes; a piece must return "
-                "the same shapes on every rank of the group."
+            raise _FoundTogetherError(
+                UsageError(
+                    f"the ranks start a collective with different shapes or dtypes (here: {mine}); a piece must return "
+                    "the same shapes on every rank of the group."
+                )
             )
 
     def _forget(self, shapes: Sequence[str]) -> None:
@@ -239,19 +242,55 @@ class Strands:
     @functools.cached_property
     def _twin(self) -> Any:
         """A group of the same ranks, for the second stream. The first time a collective."""
-        return dist.new_group(dist.get_process_group_ranks(self._group), use_local_synchronization=True)
+        return self._same_ranks()
+
+    def _same_ranks(self, backend: str | None = None) -> Any:
+        """Another group of them, with the timeout of the first one. A collective."""
+        kind = "cuda" if torch.cuda.is_available() else "cpu"
+        limit = timedelta(milliseconds=timeout_ms(self._group, torch.device(kind)))
+        ranks = dist.get_process_group_ranks(self._group)
+        return dist.new_group(ranks, timeout=limit, backend=backend, use_local_synchronization=True)
 
 
-class _FoundTogether(RuntimeError):
-    """Every rank raises it at the same place."""
+class _FoundTogetherError(Exception):
+    """Every rank finds ``error`` at the same place."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
-def _is_sharded(piece: Any) -> bool:
-    """Whether FSDP2 wraps a module that the piece is, is a method of, or is made from by functools.partial."""
-    function = getattr(piece, "func", piece)
-    found = [one for one in (function, getattr(function, "__self__", None)) if isinstance(one, torch.nn.Module)]
-    kinds = {kind.__name__ for one in found for module in one.modules() for kind in type(module).__mro__}
-    return "FSDPModule" in kinds
+#: Wrappers whose hooks expect one backward for the whole model, and no weight gradient after it: by class.
+WRAPPERS = {
+    "FSDPModule": "FSDP2",
+    "FullyShardedDataParallel": "FSDP",
+    "DistributedDataParallel": "DDP",
+}
+
+
+def _wrong_pieces(pieces: Sequence[Any]) -> str:
+    """Why they cannot be used; empty = they can."""
+    if classes := [piece.__name__ for piece in pieces if isinstance(piece, type)]:
+        return f"the class {classes[0]} is a piece; pass {classes[0]}()."
+    if not pieces or is_collective(pieces[0]) or is_collective(pieces[-1]):
+        return "the first and the last piece must be functions; put one before or behind the collective."
+    for place, piece in enumerate(pieces):
+        if wrappers := sorted(kinds_of(piece) & WRAPPERS.keys()):
+            return (
+                f"piece {place} holds a module of {WRAPPERS[wrappers[0]]}, whose hooks expect one backward for the "
+                "whole model and no weight gradient after it; use strands on modules that it does not wrap."
+            )
+    return ""
+
+
+def _wrong_lists(micro_batches: Any, targets: Any) -> str:
+    """The same of what a step is given."""
+    for one in (micro_batches, targets):
+        if isinstance(one, Tensor) or not isinstance(one, Sequence):
+            return f"micro-batches and targets are lists of as many; one of them is {type(one).__name__}."
+    if not micro_batches or len(micro_batches) != len(targets):
+        return f"{len(micro_batches)} micro-batches, {len(targets)} targets; pass as many, and at least one."
+    return ""
 
 
 def _elsewhere(ranks: Sequence[int]) -> str:

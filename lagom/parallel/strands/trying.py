@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lagom.parallel.measuring import best_of
-from lagom.parallel.said_once import log
+from lagom.parallel.said_once import log, say_once
 from lagom.parallel.strands.orders import (
     Kinds,
     Order,
@@ -135,6 +135,11 @@ class ScheduleTrial:
 
     def _named(self, named: str) -> Iterator[TrialStep]:
         chosen = named if named in self._orders and named not in self._refusals else SEQUENTIAL
+        if chosen != named and self._trains:
+            reason = self._refusals[named]
+            say_once(
+                f"The schedule {named} was asked for and cannot be used ({reason}), so steps are {chosen}.", reason
+            )
         while True:
             yield TrialStep(chosen, self._orders[chosen])
 

@@ -241,14 +241,24 @@ def what_does_not_fit_is_refused_on_every_rank() -> None:
     model = Model(random.Random(6), blocks=1)
     strands = Strands(model.pieces, model.loss, dist.group.WORLD, TURNS)
     batches, targets = model.inputs(2)
-    with raises(UsageError, "2 micro-batches, 1 targets"):
-        strands.step(batches, targets[1:])
+    short = "2 micro-batches, 1 targets" if RANK == 1 else "micro-batches of different shapes"
+    with raises(UsageError, short):  # one rank alone finds it, and all raise
+        strands.step(batches, targets[1:] if RANK == 1 else targets)
+    with raises(UsageError, "one of them is Tensor"):
+        strands.step(batches[0], targets)
     with raises(UsageError, "micro-batches of different shapes"):
         strands.step([one[: RANKS if RANK else 0] for one in batches], targets)
     grown = list(model.pieces)
     grown[0] = lambda x: (torch.ones(RANKS * (2 if RANK == 1 else 1), 3, requires_grad=True), x)
-    with raises(RuntimeError, "start a collective with different shapes"):
+    with raises(UsageError, "start a collective with different shapes"):
         Strands(grown, model.loss, dist.group.WORLD, TURNS).step(batches, targets)
+    with raises(UsageError, "pass AllGather()"):
+        Strands([model.pieces[0], AllGather, model.pieces[-1]], model.loss, dist.group.WORLD)
+    with raises(UsageError, "gets list; the piece before it must return a tensor"):
+        Strands([lambda x: ([x], x), *model.pieces[1:]], model.loss, dist.group.WORLD).step(batches, targets)
+    with raises(UsageError, "gets 3 rows, which 4 ranks do not divide"):
+        odd = [lambda x: (x.new_ones(3, 2), x), ReduceScatter(), model.add]
+        Strands(odd, model.loss, dist.group.WORLD).step(batches, targets)
     with raises(UsageError, "the first and the last piece must be functions"):
         Strands([AllGather()], model.loss, dist.group.WORLD)
     with raises(SettingError, "schedule=magic is unknown; name one of: sequential"):
@@ -424,16 +434,92 @@ def memory_of_copies_goes_back_where_no_choice_needs_it() -> None:
             parallel.release()
 
 
+class Holder:
+    """An object that is called, with what it holds."""
+
+    def __init__(self, held: list[nn.Module]) -> None:
+        self.held = held
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.held[0](x)
+
+    def method(self, x: Tensor) -> Tensor:
+        return self(x)
+
+
 @case
-def sharded_modules_are_refused() -> None:
+def wrapped_modules_are_refused_wherever_a_piece_has_them() -> None:
     class FSDPModule(nn.Linear):
         """By its name, as torch's."""
 
     model = Model(random.Random(11), blocks=1)
     sharded = nn.Sequential(FSDPModule(model.width, model.width))
-    for piece in (sharded, sharded.forward, functools.partial(sharded.forward)):
+    holder = Holder([sharded])
+    closures: list[Any] = [lambda x: sharded(x), lambda x, part=sharded: part(x), lambda x: holder(x)]
+    for piece in (sharded, sharded.forward, functools.partial(sharded.forward), holder, holder.method, *closures):
         with raises(UsageError, "piece 0 holds a module of FSDP2"):
             Strands([piece, *model.pieces[1:]], model.loss, dist.group.WORLD)
+    copied = nn.parallel.DistributedDataParallel(nn.Linear(model.width, model.width))
+    with raises(UsageError, "holds a module of DDP"):
+        Strands([lambda x: copied(x), *model.pieces[1:]], model.loss, dist.group.WORLD)
+
+
+@case
+def what_trains_may_change_between_steps_and_a_piece_raise_then() -> None:
+    for name in (TURNS, ABREAST):
+        for frozen_first in (True, False):
+            model = Model(random.Random(14), blocks=2)
+            parts = [*model.norms[0].parameters(), *model.ups[0].parameters(), *model.downs[0].parameters()]
+            for one in parts:
+                one.requires_grad_(not frozen_first)
+            pieces = list(model.pieces)
+            failing = pieces[-1] = Failing(pieces[-1], rank=1)
+            strands = Strands(pieces, model.loss, dist.group.WORLD, name)
+            check_frozen(model, strands)
+            for one in parts:
+                one.requires_grad_(frozen_first)
+            for at in (2, -1):
+                failing.left = at
+                if at > 0:
+                    error, words = (ValueError, "this rank") if RANK == 1 else (RuntimeError, "error on rank 1 of")
+                    with raises(error, words):
+                        strands.step(*model.inputs(3))
+                    model.zero_grad()
+                else:
+                    check_frozen(model, strands)
+
+
+def check_frozen(model: Model, strands: Strands) -> None:
+    """Two steps of three micro-batches against autograd; some parameters may have no gradient."""
+    batches, targets = model.inputs(3)
+    for _ in range(2):
+        losses = by_autograd(model, batches, targets)
+        expected = gradients(model)
+        same(strands.step(batches, targets), losses)
+        same(gradients(model), expected)
+
+
+@case
+def hooks_of_a_weight_see_its_gradient() -> None:
+    model = Model(random.Random(15), blocks=1)
+    weight, seen = model.ups[0].weight, []
+    weight.register_post_accumulate_grad_hook(lambda one: seen.append(one.grad.clone()))
+    clamped = model.downs[0].weight
+    clamped.register_hook(lambda grad: grad.clamp(-1e-3, 1e-3))
+    check_frozen(model, Strands(model.pieces, model.loss, dist.group.WORLD, TURNS))
+    assert len(seen) == 12, (len(seen), "three of each of two steps, by strands and by autograd")
+
+
+@case
+def a_bias_is_added_as_torch_adds_it() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        for shape in ((5, 8), (3, 5, 8)):
+            x, weight, bias = (torch.randn(size).to(dtype).requires_grad_() for size in (shape, (6, 8), (6,)))
+            results = []
+            for function in (torch.nn.functional.linear, linear):
+                made = function(x, weight, bias)
+                results.append([made.detach(), *torch.autograd.grad(made.float().square().sum(), [x, weight, bias])])
+            same(*results)
 
 
 @case
