@@ -21,7 +21,7 @@ from benchmarks.provenance import RESULTS
 from benchmarks.readme_rows import COSTS, EQUAL, SOCKETS, Ratio, cost_text, of_whole_processes, ratio, raw, rows
 from benchmarks.whole_run_jobs import LOADED, SEARCH
 from benchmarks.whole_runs_page import AFTER, WHOLE
-from lagom.bench.results import BenchRecord, results_of
+from lagom.bench.results import BenchRecord, cycles_of, results_of
 from lagom.experiment.estimate import SpeedupEstimate
 from lagom.experiment.store import read_record
 
@@ -129,6 +129,8 @@ def _of_strands() -> Iterator[str]:
     eager = [row["peak_bytes"] for row in stacks if "graphs" not in row["kind"]]
     (turns,), abreast = (sorted({round(100 * (peak[arm] / peak["plain"] - 1)) for peak in eager}) for arm in STRANDS)
     yield f"`turns` needs {turns} % more memory, `turns_abreast` {abreast[0]} to {abreast[-1]} %"
+    (graphs,) = (row["peak_bytes"] for row in nvlink if "graphs" in row["kind"])
+    yield " and ".join(f"{100 * (graphs[arm] / graphs['plain'] - 1):.0f}" for arm in STRANDS) + " %"
 
 
 def of_strands_page() -> Iterator[str]:
@@ -147,8 +149,11 @@ def of_strands_page() -> Iterator[str]:
     for row in planned:
         took = statistics.median(row["samples_ns"]["planned"])
         yield f"{row['predicted_ns']['planned'] / 1e6:.0f} ({took / 1e6:.0f}"
-    compared = results_of(read_record(RESULTS / "strands_tuned_h200x2_202611.json", BenchRecord))
-    yield from (_text(one.ratio) for one in compared if one.ratio is not None)
+    tuned = read_record(RESULTS / "strands_tuned_h200x2_202611.json", BenchRecord)
+    yield from (_text(one.ratio) for one in results_of(tuned) if one.ratio is not None)
+    pairs = {name: [pair for window in own.values() for pair in window.x] for name, own in cycles_of(tuned).items()}
+    for name in ("dhelix", "liger"):
+        yield f"(X {statistics.median(ours for _, ours in pairs[name]) / 1e6:.0f} ms)"
 
 
 def _of_whole_steps() -> Iterator[str]:

@@ -93,23 +93,26 @@ class Strands:
             raise UsageError(wrong)
         batches = [one if isinstance(one, tuple) else (one,) for one in micro_batches]
         trains = torch.is_grad_enabled()
-        trained = [one.requires_grad for one in self._parameters] if trains else []
-        about = (trains, digest_number(str(trained)))
-        shapes = [repr((about, _about((*batch, target)))) for batch, target in zip(batches, targets, strict=True)]
+        shapes = self._shapes(batches, targets, trains)
         if not self._check_alike(shapes):
             raise UsageError(
                 "the ranks passed micro-batches of different shapes, train other parameters, or made their Strands of "
                 "different pieces or with different schedules; give every rank of the group the same."
             )
         runs = [self._run(*one) for one in zip(batches, targets, shapes, strict=True)]
-        tensors = [one for one in (*self._parameters, *batches[0]) if isinstance(one, Tensor)]
-        device = tensors[0].device if tensors else CPU
+        device = next((one.device for one in (*self._parameters, *batches[0]) if isinstance(one, Tensor)), CPU)
         self._refuse_capture(shapes, device)
         if any(about not in self._saved for about in shapes):
             self._learn(runs, shapes, device, trains)
         else:
             self._take(runs, device, self._trial(shapes, device, trains))
         return [run.values[0].detach() for run in runs]
+
+    def _shapes(self, batches: Sequence[tuple[Any, ...]], targets: Sequence[Any], trains: bool) -> list[str]:
+        """Of each micro-batch what decides which collectives it makes."""
+        trained = [one.requires_grad for one in self._parameters] if trains else []
+        about = trains, digest_number(str(trained))
+        return [repr((about, _about((*batch, target)))) for batch, target in zip(batches, targets, strict=True)]
 
     def _refuse_capture(self, shapes: Sequence[str], device: torch.device) -> None:
         known = self._trials.get("\n".join(shapes))
