@@ -100,7 +100,7 @@ class Strands:
                 "different pieces or with different schedules; give every rank of the group the same."
             )
         runs = [self._run(*one) for one in zip(batches, targets, shapes, strict=True)]
-        device = next((one.device for one in (*self._parameters, *batches[0]) if isinstance(one, Tensor)), CPU)
+        device = _device_of([*self._parameters, *batches[0]])
         self._refuse_capture(shapes, device)
         if any(about not in self._saved for about in shapes):
             self._learn(runs, shapes, device, trains)
@@ -304,6 +304,12 @@ def _about(values: Sequence[Any]) -> list[Any]:
     """What of the arguments decides which shapes are communicated."""
     tensors = [one if isinstance(one, Tensor) else None for one in values]
     return [one if one is None else (tuple(one.shape), str(one.dtype), one.requires_grad) for one in tensors]
+
+
+def _device_of(values: Sequence[Any]) -> torch.device:
+    """That of a GPU, if one of them is there: what a piece is given may still be on the CPU."""
+    devices = (one.device for one in values if isinstance(one, Tensor))
+    return next((one for one in devices if one.type != "cpu"), CPU)
 
 
 def _free_bytes(device: torch.device) -> float:

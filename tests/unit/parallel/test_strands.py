@@ -12,7 +12,9 @@ from tests.unit.parallel.gloo_jobs import Outcomes, check_case, names_in, outcom
 
 pytest.importorskip("torch")
 
-from lagom.parallel.strands import orders, trying
+import torch
+
+from lagom.parallel.strands import orders, stepping, trying
 from lagom.parallel.strands.orders import BACKWARD, FORWARD, WEIGHTS, Order, peak_bytes
 from lagom.parallel.strands.trying import (
     ABREAST,
@@ -120,3 +122,9 @@ def test_peak_of_random_orders() -> None:
     one_by_one = orders.one_after_the_other(3, KINDS, True)
     assert peak_bytes(one_by_one, saved) == max(sum(v for (m, _), v in saved.items() if m == one) for one in range(3))
     assert peak_bytes(orders.abreast(2, KINDS), saved) == sum(v for (m, _), v in saved.items() if m < 2)
+
+
+def test_the_device_is_that_of_the_parameters_where_tokens_are_on_the_host() -> None:
+    tokens, weight = torch.zeros(1, dtype=torch.int64), torch.zeros(1, device="meta")
+    assert stepping._device_of([tokens, 3, weight]).type == "meta"
+    assert stepping._device_of([tokens, None]).type == "cpu"
