@@ -400,15 +400,10 @@ def what_is_frozen_before_the_first_weight_that_is_trained_needs_no_backward() -
         pieces = list(model.pieces)
         failing = pieces[-1] = Failing(pieces[-1], rank=2)
         strands = Strands(pieces, model.loss, dist.group.WORLD, name)
-        batches, targets = model.inputs(3)
-        for _ in range(4):
-            losses = by_autograd(model, batches, targets)
-            expected = gradients(model)
-            same(strands.step(batches, targets), losses)
-            same(gradients(model), expected)
+        check_frozen(model, strands, steps=4)
         failing.left = 2
         with raises(ValueError if RANK == 2 else RuntimeError, "this rank" if RANK == 2 else "on rank 2 of the group"):
-            strands.step(batches, targets)
+            strands.step(*model.inputs(3))
 
 
 @case
@@ -489,10 +484,10 @@ def what_trains_may_change_between_steps_and_a_piece_raise_then() -> None:
                     check_frozen(model, strands)
 
 
-def check_frozen(model: Model, strands: Strands) -> None:
-    """Two steps of three micro-batches against autograd; some parameters may have no gradient."""
+def check_frozen(model: Model, strands: Strands, steps: int = 2) -> None:
+    """Steps of three micro-batches against autograd; some parameters may have no gradient."""
     batches, targets = model.inputs(3)
-    for _ in range(2):
+    for _ in range(steps):
         losses = by_autograd(model, batches, targets)
         expected = gradients(model)
         same(strands.step(batches, targets), losses)
