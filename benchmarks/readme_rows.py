@@ -128,6 +128,11 @@ def of_whole_processes(job: str, part: str, file: str = HOST_SEARCH, arm: str = 
     return Ratio.of(whole_runs_page.by_means(by_round, (PLAIN, AGAIN), arm, part))
 
 
+def plain_step(by_round: list[dict[str, Any]]) -> float:
+    """Milliseconds a step of a job of ``whole_runs.py`` without Lagom: mean over its processes."""
+    return statistics.fmean(mean for arm in (PLAIN, AGAIN) for mean in whole_runs_page.means(by_round, arm))
+
+
 # -- rows
 
 
@@ -251,11 +256,10 @@ def _whole_processes() -> Iterator[MeasuredRow]:
     for name, job in data["jobs"].items():
         by_round = whole_runs_page.rounds(data, name)
         hand = whole_runs_page.better_by_hand(by_round)
-        plain = [mean for arm in (PLAIN, AGAIN) for mean in whole_runs_page.means(by_round, arm)]
         after, whole = of_whole_processes(name, AFTER), of_whole_processes(name, WHOLE)
         command = f"benchmarks.whole_runs --gpus 4 --budget {_budget(session)}"
         yield MeasuredRow(
-            HOST, job_of(job["script"], job["options"]), "4 H200", "`auto`", statistics.fmean(plain), after,
+            HOST, job_of(job["script"], job["options"]), "4 H200", "`auto`", plain_step(by_round), after,
             f"chunk {hand}", Ratio.of(whole_runs_page.by_means(by_round, (PLAIN, AGAIN), hand)),
             Ratio.of(whole_runs_page.by_means(by_round, (hand,), SEARCH, AFTER)),
             f"whole run with it: {whole.text}",
@@ -340,11 +344,10 @@ def _costs() -> Iterator[MeasuredRow]:
     data = raw(COSTS)
     session = data["sessions"][0]
     for name, job in data["jobs"].items():
-        by_round = whole_runs_page.rounds(data, name)
-        plain = [mean for arm in (PLAIN, AGAIN) for mean in whole_runs_page.means(by_round, arm)]
+        plain = plain_step(whole_runs_page.rounds(data, name))
         release = session.get("nccl_230" if job["nccl"] == "2.30" else "nccl")
         yield MeasuredRow(
-            COST, job_of(job["script"], job["options"]), f"{session['gpus']} H200", "`auto`", statistics.fmean(plain),
+            COST, job_of(job["script"], job["options"]), f"{session['gpus']} H200", "`auto`", plain,
             of_whole_processes(name, WHOLE, COSTS), NONE, None, None, "in the figure",
             _source(f"benchmarks.whole_runs --gpus {session['gpus']} --jobs {name}", session["commit"], release, COSTS),
             "steps 6 to 120, search included", True,

@@ -131,24 +131,24 @@ def _reached(found: SpeedupEstimate | None, target: float) -> str:
 
 def page(data: Data) -> str:
     """The whole page, by ``templates/whole_runs.md.j2``."""
+    jobs = [about(data, name) for name in data["jobs"]]
+    nccls = {job["nccl"] for job in jobs}
     return render(
         "whole_runs",
-        sessions=[(_session(data, one), since(one["commit"]) if one.get("commit") else "") for one in data["sessions"]],
-        arms={
-            arm: how
-            for arm, how in data["arms"].items()
-            if any(arm in about(data, job)["arms"] for job in data["jobs"])
-        },
+        sessions=[
+            (_session(one, nccls), since(one["commit"]) if one.get("commit") else "") for one in data["sessions"]
+        ],
+        arms={arm: how for arm, how in data["arms"].items() if any(arm in job["arms"] for job in jobs)},
         jobs=[_job(data, name) for name in data["jobs"]],
         start_up=START_UP_STEPS,
     )
 
 
-def _session(data: Data, session: Data) -> str:
+def _session(session: Data, nccls: set[str]) -> str:
+    """``nccls``: what its jobs ask for."""
     parts = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
-    asked = {about(data, name)["nccl"] for name in data["jobs"]}
-    parts += [f"NCCL {session.get('nccl_230') or '?'} preloaded"] if "2.30" in asked else []
-    parts += [f"NCCL {session.get('nccl') or '?'} as bundled"] if asked - {"2.30"} else []
+    parts += [f"NCCL {session.get('nccl_230') or '?'} preloaded"] if "2.30" in nccls else []
+    parts += [f"NCCL {session.get('nccl') or '?'} as bundled"] if nccls - {"2.30"} else []
     parts.append(session["began"])
     parts += [described(session["commit"])] if session.get("commit") else []
     if session["rehearsed"]:
