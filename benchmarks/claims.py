@@ -26,6 +26,8 @@ from lagom.experiment.estimate import SpeedupEstimate
 from lagom.experiment.store import read_record
 
 MOVED, STRANDS = "weights_moved", ("turns", "turns_abreast")
+#: Of tensor-parallel steps: eager with enough tokens, and in CUDA graphs.
+HIDDEN = (("8b", 8192, "eager"), ("70b", 8192, "eager"), ("8b", 2048, "graphs"))
 CHUNK = "set=any:>=1M:chunk=256K"
 
 
@@ -48,9 +50,12 @@ def of_readme() -> Iterator[str]:
     yield f"{min(costs):.1f} to {max(costs):.1f} % slower"
     yield f"up to {100 * (1 - _first_slice_costs()[1]):.0f} %"
     yield f"all tests; {raw('test_times_202611')['latest']['whole_s'] / 60:.0f} minutes on 2 cores"
-    hidden = [[gain(row["samples_ns"], arm, MOVED)[0] for row in rows for arm in STRANDS] for rows in _strand_rows()]
-    nvlink, host = (f"{min(gains):.2f} to {max(gains):.2f}" for gains in hidden)
-    yield f"{host} times as fast by host memory and {nvlink} over NVLink"
+    hidden = [gain(row["samples_ns"], arm, MOVED)[0] for row in _strand_rows()[1] for arm in STRANDS]
+    yield f"{min(hidden):.2f} to {max(hidden):.2f} times as fast by host memory"
+    steps = _whole_steps("h200x2")
+    whole = [gain(steps[key]["samples_ns"], "chosen")[0] for key in HIDDEN]
+    yield f"{min(whole):.2f} to {max(whole):.2f} times as fast over NVLink"
+    yield f"`lagom tune` made its steps {start_results.confirmed(start_results.ALLTOALL).value:.2f} times as fast"
     yield from _of_safety()
 
 
@@ -122,8 +127,8 @@ def _of_strands() -> Iterator[str]:
     nvlink, host = _strand_rows()
     stacks = [*nvlink, *host]
     for row in stacks:
-        turns, abreast = (told(gain(row["samples_ns"], arm, MOVED)) for arm in STRANDS)
-        yield f"| {turns} | {abreast} |"
+        arms = [arm for arm in (*STRANDS, "matmul") if arm in row["samples_ns"]]
+        yield "| " + " | ".join(told(gain(row["samples_ns"], arm, MOVED)) for arm in arms) + " |"
     by_copies = [told(gain(row["samples_ns"], "turns_abreast_copies", MOVED)) for row in stacks[:2]]
     yield f"{by_copies[0]} over NVLink and {by_copies[1]} in CUDA graphs"
     eager = [row["peak_bytes"] for row in stacks if "graphs" not in row["kind"]]
@@ -143,7 +148,10 @@ def of_strands_page() -> Iterator[str]:
             yield told(gain(samples, arm))
             if arm != MOVED:
                 yield told(gain(samples, arm, MOVED))
-    planned = [row for row in [*nvlink, *host] if "planned" in row["samples_ns"]]
+    before = raw("strands_plan_h200x2_202611")["rows"]
+    transposed = [gain(row["samples_ns"], "matmul")[0] for row in before if "matmul" in row["samples_ns"]]
+    yield f"{min(transposed):.3f} in CUDA graphs and {max(transposed):.3f} without"
+    planned = [row for row in [*before, *host] if "planned" in row["samples_ns"]]
     gains = [gain(row["samples_ns"], "planned", "turns")[0] for row in planned]
     yield f"gained {min(gains):.3f} to {max(gains):.3f} over turns"
     for row in planned:
@@ -156,18 +164,24 @@ def of_strands_page() -> Iterator[str]:
         yield f"(X {statistics.median(ours for _, ours in pairs[name]) / 1e6:.0f} ms)"
 
 
+def _whole_steps(hardware: str) -> dict[tuple[str, int, str], Any]:
+    """Rows by model, tokens and kind."""
+    rows = raw(f"tensor_parallel_step_{hardware}_202611")["rows"]
+    return {(row["model"], row["tokens"], row["kind"]): row for row in rows}
+
+
 def _of_whole_steps() -> Iterator[str]:
-    rows = {
-        (row["model"], row["tokens"], row["kind"]): row for row in raw("tensor_parallel_step_h200x4_202611")["rows"]
-    }
-    for key, text in (
-        (("8b", 8192, "eager"), "{:.2f} (8B)"),
-        (("70b", 8192, "eager"), "{:.2f} (70B)"),
-        (("8b", 8192, "dtensor"), "{:.2f} for 8B by DTensor's styles"),
-        (("8b", 2048, "graphs"), "{:.2f} for 8B with 2,048 tokens in CUDA graphs"),
-        (("8b", 2048, "eager"), "{:.2f} for the same in eager mode"),
-    ):
-        yield text.format(gain(rows[key]["samples_ns"], "chosen")[0])
+    two, four = (
+        {key: gain(row["samples_ns"], "chosen")[0] for key, row in _whole_steps(hardware).items()}
+        for hardware in ("h200x2", "h200x4")
+    )
+    for steps in (two, four):
+        yield f"{steps['8b', 8192, 'eager']:.2f} (8B) and {steps['70b', 8192, 'eager']:.2f} (70B)"
+        yield f"{steps['8b', 8192, 'dtensor']:.2f} by DTensor's styles"
+    yield f"{two['8b', 2048, 'graphs']:.2f} for 8B with 2,048 tokens in CUDA graphs"
+    yield f"{four['8b', 2048, 'graphs']:.2f} in CUDA graphs"
+    plain = gain(_whole_steps("h200x2")["8b", 2048, "eager"]["samples_ns"], "plain_operators")[0]
+    yield f"slower, {two['8b', 2048, 'eager']:.2f}; by the plain way it was {plain:.2f}"
 
 
 def of_start_page() -> Iterator[str]:
@@ -186,6 +200,20 @@ def of_start_page_of_two() -> Iterator[str]:
     yield _text(start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND))
     for regime in (start_results.TWO_SOCKETS, start_results.STOPPED):
         yield _text(start_results.settled(regime))
+
+
+def of_alltoall_page() -> Iterator[str]:
+    """Phrases of benchmarks/results/start_settings_alltoall_h200x2_202611.md."""
+    yield f"{_text(start_results.confirmed(start_results.ALLTOALL))}**"
+    yield f"{len(start_results.runs(start_results.ALLTOALL))} compared processes"
+    yield from (_text(start_results.channels_by_hand(tokens)) for tokens in (4096, 16384))
+
+
+def of_whole_steps_page() -> Iterator[str]:
+    """Phrases of benchmarks/results/tensor_parallel_step_h200x2_202611.md."""
+    for row in _whole_steps("h200x2").values():
+        yield from (told(gain(row["samples_ns"], arm)) for arm in row["samples_ns"].keys() - {"plain", "plain_again"})
+        yield told(gain(row["samples_ns"], "plain_again", "plain"))
 
 
 def of_start_page_of_two_h100() -> Iterator[str]:

@@ -154,6 +154,7 @@ def rows() -> Iterator[MeasuredRow]:
     yield _searched(HOST, 2, "host-ddp-8192", "auto")
     yield _searched(HOST, 2, "foreign-trainer")
     yield _searched(HOST, 2, "foreign-titan-qwen3")
+    yield _alltoall()
     yield from _sockets()
     yield from _costs()
 
@@ -317,8 +318,15 @@ def _started(
         regime, job, card, "`lagom tune`", statistics.fmean(plain), ours, hand, by_hand,
         over, f"{start_results.minutes(name)} minutes (`{limit.replace('--search', '--budget')}`)",
         _source(command, data["commit"], data["versions"]["nccl"], f"start_settings_{hardware}_202611"),
-        in_readme=name in (start_results.TWO_LAUNCHERS[0], start_results.TWO_WINDOWS),
+        in_readme=name in (start_results.TWO_LAUNCHERS[0], start_results.TWO_WINDOWS, start_results.ALLTOALL),
     )  # fmt: skip
+
+
+def _alltoall() -> MeasuredRow:
+    name, tokens = start_results.ALLTOALL, 4096
+    job = f"EP, OLMoE-1B-7B, 1 layer, {tokens:,} tokens, AlltoAll; by hand in rounds of its own"
+    ours, hand = start_results.confirmed(name), start_results.channels_by_hand(tokens)
+    return _started(HOST, job, name, Ratio.of(ours), "32 P2P channels", Ratio.of(hand))
 
 
 def _sockets() -> Iterator[MeasuredRow]:

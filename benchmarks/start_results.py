@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
 
 #: Of the files of raw samples.
-MEASURED_ON = ("h200x1", "h200x2", "h100x2", "nodes_h200x4")
+MEASURED_ON = ("h200x1", "h200x2", "h100x2", "nodes_h200x4", "alltoall_h200x2")
 #: Of the searches on two GPUs; those of one are called time-sliced and mps.
 TWO_SOCKETS, TWO_WINDOWS = "2 GPUs, sockets", "2 GPUs, symmetric windows"
 STOPPED = "2 GPUs, sockets, first search"  # by its time limit
@@ -31,6 +32,10 @@ TWO_SOCKETS_LONG = "2 GPUs, sockets, T = 32768"
 #: Of the searches with a launcher on each of two nodes.
 TWO_LAUNCHERS = ("FSDP, two launchers", "DDP, two launchers")
 PICTURED = TWO_SOCKETS
+ALLTOALL = "AlltoAll, host memory"
+#: More P2P channels, which had been faster on four GPUs; in rounds of their own, each process by the median of its
+#: steps from this one on.
+MORE_CHANNELS, FIRST_STEADY = {"NCCL_MIN_P2P_NCHANNELS": "32"}, 15
 
 #: Of the picture, in its own units.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 300, 60, 20, 62, 62
@@ -115,6 +120,16 @@ def over_by_hand(regime: str) -> SpeedupEstimate:
     processes = [run for run in runs(regime) if run["stage"] != "confirm"]
     values = {name: [run["value"] for run in processes if group_of(run) == name] for name in (BY_HAND, FOUND)}
     return compared(values[BY_HAND], values[FOUND])
+
+
+def channels_by_hand(tokens: int) -> SpeedupEstimate:
+    """Of the AlltoAll job with more P2P channels over plain NCCL, in rounds of these before the search."""
+    values: dict[str, list[float]] = {}
+    for process in raw("alltoall_h200x2")["p2p channels by hand"]["processes"]:
+        if process["tokens"] == tokens:
+            steady = statistics.median(process["ms"][FIRST_STEADY:])
+            values.setdefault(str(process["settings"]), []).append(steady)
+    return compared(values[str({})], values[str(MORE_CHANNELS)])
 
 
 def next_start() -> SpeedupEstimate:

@@ -26,7 +26,9 @@ CLAIMS = {
     "benchmarks/results/start_settings_h100x2_202611.md": claims.of_start_page_of_two_h100,
     "benchmarks/results/start_settings_nodes_h200x4_202611.md": claims.of_start_page_of_nodes,
     "benchmarks/results/cost_h100x2_202611.md": claims.of_cost_page,
+    "benchmarks/results/start_settings_alltoall_h200x2_202611.md": claims.of_alltoall_page,
     "benchmarks/results/strands_h200x2_202611.md": claims.of_strands_page,
+    "benchmarks/results/tensor_parallel_step_h200x2_202611.md": claims.of_whole_steps_page,
 }
 BLOCK = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
