@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lagom.config_file import BadConfig, SavedConfig, load_config, save_config
     from lagom.errors import JournalError, LagomError, SettingError, UsageError
     from lagom.report.read_run import Run, read_run
-    from lagom.report.read_search import StartSearch
+    from lagom.report.read_search import Benchmark, StartSearch
     from lagom.search.base import Answer, Comparison, NonConforming, Proposal, Strategy
     from lagom.search.session import IllegalProposal
     from lagom.search.strategies import UnknownStrategy
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "BadConfig",
+    "Benchmark",
     "Comparison",
     "IllegalProposal",
     "JournalError",
@@ -49,6 +50,7 @@ __all__ = [
 _MODULES = {
     "Answer": "lagom.search.base",
     "BadConfig": "lagom.config_file",
+    "Benchmark": "lagom.report.read_search",
     "Comparison": "lagom.search.base",
     "IllegalProposal": "lagom.search.session",
     "JournalError": "lagom.errors",

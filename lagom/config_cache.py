@@ -15,7 +15,7 @@ import heapq
 import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -115,11 +115,18 @@ class Listing:
 
 class ConfigCache:
     """The configs below a cache folder, which is made when something is kept. Every method but :meth:`count` raises
-    :class:`CacheRefused` where another user could have written what it holds, and OSError where it cannot be used."""
+    :class:`CacheRefused` where another user could have written what it holds, and OSError where it cannot be used.
+    ``identify``: makes of a job in a file, which an older release may have written, the one that is compared."""
 
-    def __init__(self, folder: Path, kind: Literal["configs", "unfinished"] = "configs") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kind: Literal["configs", "unfinished"] = "configs",
+        identify: Callable[[Job], Job] = lambda job: job,
+    ) -> None:
         self.folder = folder
         self._configs = folder / kind
+        self._identify = identify
 
     def check(self) -> None:
         """Raise :class:`CacheRefused` if one of the folders is not this user's alone; one that is not there is fine."""
@@ -149,7 +156,7 @@ class ConfigCache:
         found, paths = Listing(), self._configs.glob(pattern)
         for path in paths if most is None else heapq.nlargest(most, paths, key=_changed):
             try:
-                config = _read(path)
+                config = self._read(path)
             except FileNotFoundError:  # removed since
                 continue
             except (OSError, ValueError) as error:
@@ -187,11 +194,16 @@ class ConfigCache:
         """Note that it did not fit the job. One that was replaced since is another's, and stays as it is."""
         self.check()
         try:
-            if _read(config.path).entry == config.entry:
+            if self._read(config.path).entry == config.entry:
                 entry = config.entry.model_copy(update={"refused": refusal})
                 _write(config.path, config.path.read_text(), entry)
         except (FileNotFoundError, ValueError):
             return
+
+    def _read(self, path: Path) -> CachedConfig:
+        """Raises ValueError or OSError where the file is not as it was written."""
+        entry = _read_entry(path)
+        return CachedConfig(path, entry.model_copy(update={"job": self._identify(entry.job)}))
 
 
 def _are_same(ours: Sequence[str], theirs: Sequence[str]) -> bool:
@@ -234,8 +246,7 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _read(path: Path) -> CachedConfig:
-    """Raises ValueError or OSError where the file is not as it was written."""
+def _read_entry(path: Path) -> Entry:
     text = read_own(path)
     if reason := _writable_by_others(path):
         raise ValueError(f"it {reason}")
@@ -244,7 +255,7 @@ def _read(path: Path) -> CachedConfig:
         raise ValueError("it does not hold what was written")
     line = next((line for line in lines if line.startswith(ENTRY)), "")
     try:
-        return CachedConfig(path, Entry.model_validate_json(line.removeprefix(ENTRY)))
+        return Entry.model_validate_json(line.removeprefix(ENTRY))
     except ValidationError as error:
         raise ValueError("it does not say whose it is") from error
 

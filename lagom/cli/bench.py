@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lagom.cli.common import console, say
-from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, told_how_to_go_on
-
-if TYPE_CHECKING:
-    from lagom.bench.results import BenchRecord, Result
+from lagom.cli.common import say
+from lagom.cli.measured_job import ask_for_direction, check_job, claim_folder, show_compared, told_how_to_go_on
 
 DEFAULT_ARMS = "stock,auto,static"
 FOLDER = Path("lagom-bench")
-PIPE_COLUMNS = 140
 DONE, NOTHING = 0, 1
 
 
@@ -125,17 +120,8 @@ def bench(
     with told_how_to_go_on(out or FOLDER, _say):
         run_schedule(schedule, store, Clock(budget), _say)
     results = results_of(store.record)
-    _show(store.record, results, store.path, as_json=json_out)
+    show_compared(store.record, results, store.path, as_json=json_out)
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)
-
-
-def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bool) -> None:
-    from lagom.bench import table
-
-    if as_json:
-        print(json.dumps({**table.as_json(record, results), "samples": str(path)}, indent=1))
-        return
-    table.show(record, results, path, console(PIPE_COLUMNS))
 
 
 def _say(text: str) -> None:

@@ -15,8 +15,12 @@ from lagom.cli.common import console
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
+    from lagom.bench.results import BenchRecord, Result
     from lagom.experiment.request import Request
     from lagom.tune import TunePlan, TuneRecord, TuneResult
+
+#: Of the table of a comparison.
+PIPE_COLUMNS = 140
 
 
 @contextlib.contextmanager
@@ -92,3 +96,13 @@ def show_tuned(plan: TunePlan, record: TuneRecord, result: TuneResult, *, as_jso
         print(json.dumps(to_json(plan, record, result), indent=1))
     else:
         print_result(plan, record, result, console())
+
+
+def show_compared(record: BenchRecord, results: Sequence[Result], path: Path, *, as_json: bool) -> None:
+    """What a comparison came to, on standard output. ``path``: of its raw samples."""
+    from lagom.bench import table
+
+    if as_json:
+        print(json.dumps({**table.as_json(record, results), "samples": str(path)}, indent=1))
+    else:
+        table.show(record, results, path, console(PIPE_COLUMNS))

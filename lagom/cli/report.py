@@ -13,13 +13,14 @@ import typer
 
 from lagom.cli import complete
 from lagom.cli.common import console
-from lagom.cli.measured_job import show_tuned
+from lagom.cli.measured_job import show_compared, show_tuned
 from lagom.errors import UsageError
 from lagom.files import check_named, open_regular, write_named
 
 if TYPE_CHECKING:
     from lagom.report.advice import Advices
     from lagom.report.read_run import Run
+    from lagom.report.read_search import Benchmark, StartSearch
     from lagom.report.run_model import RunReport
 
 
@@ -27,8 +28,8 @@ def report(
     what: Annotated[
         Path | None,
         typer.Argument(
-            help="A log folder, its decisions.jsonl, a saved config, or a folder of `lagom tune`; default: the newest "
-            "log or search in ./lagom-*.",
+            help="A log folder, its decisions.jsonl, a saved config, or a folder of `lagom tune` or `lagom bench`; "
+            "default: the newest of these folders in ./lagom-*; with an option that needs a log, the newest log.",
             metavar="[LOG|CONFIG]",
             show_default=False,
             autocompletion=complete.log_folders,
@@ -86,12 +87,11 @@ def report(
     for file in filter(None, (megatron, config)):
         check_named(file)
     from lagom.report import advice_text
-    from lagom.report.read_run import Run, read_run
+    from lagom.report.read_run import Run
 
-    run = read_run(what)
+    run = _read(what, needs_log=any(of_a_log))
     if not isinstance(run, Run):
-        _refuse_options(f"{run.folder} holds results of lagom tune", of_a_log)
-        show_tuned(run.plan, run.record, run.result, as_json=as_json)
+        _show_samples(run, as_json=as_json)
         return
     log, advices = run.log, advice_text.gather_advice(run.state, run.log, bench or ())
     if html is not None:
@@ -109,6 +109,27 @@ def report(
 def _refuse_options(why: str, given: Iterable[object]) -> None:
     if any(given):
         raise UsageError(f"{why}; this option needs the log of a job.")
+
+
+def _read(what: Path | None, *, needs_log: bool) -> Run | StartSearch | Benchmark:
+    """What was named, else the newest; raises :class:`UsageError` where it is no log and one is needed."""
+    from lagom.report.read_run import Run, read_log, read_run
+
+    run = read_log() if what is None and needs_log else read_run(what)
+    if not isinstance(run, Run):
+        _refuse_options(f"{run.folder} holds results of lagom {run.record.schedule}", (needs_log,))
+    return run
+
+
+def _show_samples(found: StartSearch | Benchmark, *, as_json: bool) -> None:
+    """What the command printed that measured them."""
+    from lagom.experiment.store import FILE
+    from lagom.report.read_search import StartSearch
+
+    if isinstance(found, StartSearch):
+        show_tuned(found.plan, found.record, found.result, as_json=as_json)
+    else:
+        show_compared(found.record, found.results, found.folder / FILE, as_json=as_json)
 
 
 def _report_config(file: Path, as_json: bool, everything: bool) -> int:

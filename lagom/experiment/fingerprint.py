@@ -24,11 +24,20 @@ WORLD = frozenset({
     "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
     "MPI_LOCALNRANKS", "CUDA_VISIBLE_DEVICES",
 })  # fmt: skip
+#: What NCCL and torch print about a job, where they write it, and where NCCL can be asked. By their documentation (on
+#: environment variables and logging, and on ProcessGroupNCCL) nothing of it changes communication.
+#: NCCL_GRAPH_DUMP_FILE, and which rank dumps, are in the source of NCCL alone (``src/init.cc``, ``src/graph``).
+DIAGNOSTIC = (
+    "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_FORMAT", "NCCL_DEBUG_TIMESTAMP_LEVELS",
+    "NCCL_TOPO_DUMP_FILE", "NCCL_TOPO_DUMP_FILE_RANK", "NCCL_GRAPH_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE_RANK",
+    "NCCL_SET_THREAD_NAME", "NCCL_RAS_ADDR", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+)  # fmt: skip
 #: Of these, what every process gets anew, and what only sets a path, how much is printed, or which commit the evidence
 #: is signed with (``tests/evidence.py``).
 NOT_FINGERPRINTED = (
     *OURS,
     *PLUGINS,
+    *DIAGNOSTIC,
     "LAGOM_SHM_DIR",
     "LAGOM_PYTHON",
     "LAGOM_LOG_LEVEL",
@@ -38,7 +47,6 @@ NOT_FINGERPRINTED = (
     "LAGOM_EXCHANGE",
     "LAGOM_COMMIT",
     "LAGOM_TRIAL",
-    "NCCL_DEBUG_FILE",
 )
 
 
@@ -52,7 +60,9 @@ def env_fingerprint(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def fingerprint_differences(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """``NCCL_ALGO was Ring and is not set``, of each variable that is not the same."""
+    """``NCCL_ALGO was Ring and is not set``, of each variable that is not the same. Either may be the fingerprint of an
+    older release, which held more."""
+    then, now = env_fingerprint(then), env_fingerprint(now)
     for name in sorted({*then, *now}):
         if then.get(name) != now.get(name):
             yield f"{name} was {_value_text(then.get(name))} and is {_value_text(now.get(name))}"

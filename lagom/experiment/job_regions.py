@@ -17,13 +17,15 @@ from lagom.start import VARIABLES
 from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
-from lagom.wire.peek import RegionView, peek_region
+from lagom.wire.peek import HeldRegion, RegionView
 from lagom.wire.region import unlink_if_unheld
 
 #: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
 SPAN_SECONDS = 2.0
 #: Until every rank was seen: short jobs are over soon. So many looks at most: those on other machines never are.
 FIRST_SECONDS, FIRST_LOOKS = 0.2, 100
+#: Regions that stay mapped: a process can have 16 at once.
+MOST_HELD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class RankStart:
 
 
 class JobRegions:
-    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``. ``is_new``: it has not begun. As a
-    context manager: once the job is over, nothing of it is left behind."""
+    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``. ``is_new``: it has not begun, so that
+    what ranks have left in a region is of this job: short ones may come and end between two looks. As a context
+    manager: once the job is over, nothing of it is left behind."""
 
     def __init__(self, environ: Mapping[str, str], *, is_new: bool = False) -> None:
         named = {name: value for name, value in environ.items() if name.startswith(JOB_VARIABLES)}
@@ -60,6 +63,7 @@ class JobRegions:
         self.last_new = time.monotonic()  # when a rank was seen for the first time
         self.ranks = self.nodes = 0  # of the largest communicator
         self._watch = RegionWatch(self.region) if is_new else None
+        self._held: dict[Path, HeldRegion] = {}  # seen with a rank of the job: the last one to end removes the file
 
     def __enter__(self) -> JobRegions:
         return self
@@ -67,6 +71,8 @@ class JobRegions:
     def __exit__(self, *ending: object) -> None:
         if self._watch is not None:
             self._watch.close()
+        for region in self._held.values():
+            region.let_go()
         for path in {self.region, *(path for path, _ in self.starts)}:
             unlink_if_unheld(path)  # which killed ranks leave behind
 
@@ -110,11 +116,17 @@ class JobRegions:
         return self.saw_all_ranks and all(start.rank is not None for start in self.starts.values())
 
     def _views(self) -> Iterator[RegionView]:
-        for path in sorted(self.region.parent.glob(f"lagom-{os.getuid()}-*")):
+        for path in sorted({*self.region.parent.glob(f"lagom-{os.getuid()}-*"), *self._held}):
             if path in self._others or ".tmp." in path.name:
                 continue
-            view = peek_region(path)
-            if view.job_key.rpartition(" host=")[0] == self._key:
+            region = self._held.pop(path, None) or HeldRegion(path)
+            is_there, view = region.is_there, region.peek()  # in this order: a removed file is read once more
+            is_ours = view.job_key.rpartition(" host=")[0] == self._key
+            if is_ours and is_there and self._watch is not None and len(self._held) < MOST_HELD:
+                self._held[path] = region
+            else:
+                region.let_go()
+            if is_ours:
                 yield view
             elif view.job_key:
                 self._others.add(path)
@@ -128,9 +140,11 @@ class JobRegions:
 
     def _note_starts(self, view: RegionView) -> None:
         ranks = {slot.process: slot.rank for group in view.groups for slot in group.slots if slot.rank is not None}
-        for process in view.processes:
-            if process.knobs:  # described itself
-                key = view.path, process.index
+        ended = () if self._watch is None else view.ended
+        for process in (*view.processes, *ended):
+            key = view.path, process.index
+            is_known = key in self.starts and self.starts[key].pid == process.pid
+            if process.knobs and not (is_known and process in ended):  # described itself, and has a number as it lives
                 if key not in self.starts:
                     self.last_new = time.monotonic()
                 self.starts[key] = RankStart(

@@ -272,7 +272,7 @@ def _asks_for_a_start(config: CachedConfig) -> bool:
 def _unfinished(environ: Mapping[str, str]) -> ConfigCache:
     folder = cache_folder(environ)
     assert folder is not None
-    return ConfigCache(folder, "unfinished")
+    return ConfigCache(folder, "unfinished", _identify)
 
 
 def _keep_unfinished(use: CacheUse, verdict: Verdict, left: Path) -> Iterator[str]:
@@ -306,18 +306,19 @@ def cached_here(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _cache(environ: Mapping[str, str]) -> ConfigCache | None:
     folder = cache_folder(environ)
-    return None if folder is None else ConfigCache(folder)
+    return None if folder is None else ConfigCache(folder, identify=_identify)
 
 
 def _job(command: Sequence[str], environ: Mapping[str, str]) -> Job:
-    words = words_that_stay(command)
-    return Job(
-        command=tuple(command),
-        folder=str(Path.cwd()),
-        variables=env_fingerprint(with_conf_files(environ)),
-        words=tuple(words),
-        program=tuple(arguments_that_stay(words)),
-    )
+    variables = env_fingerprint(with_conf_files(environ))
+    return _identify(Job(command=tuple(command), folder=str(Path.cwd()), variables=variables))
+
+
+def _identify(job: Job) -> Job:
+    """With what tells it from other jobs, by its command and variables: as this release does it."""
+    words = words_that_stay(job.command)
+    more = {"words": tuple(words), "program": tuple(arguments_that_stay(words))}
+    return job.model_copy(update={"variables": env_fingerprint(job.variables), **more})
 
 
 def _machine(environ: Mapping[str, str]) -> Machine:

@@ -9,9 +9,10 @@ import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from lagom.launch.launcher_table import BY_NAME, DIFFERING_VARIABLES, Launcher, Starts
+from lagom.experiment.fingerprint import DIAGNOSTIC
+from lagom.launch.launcher_table import BY_NAME, COMMAND_OPTIONS, DIFFERING_VARIABLES, Launcher, Starts
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 VERSION = re.compile(r"^(?:(python|pypy)[\d.]+|(mpirun|mpiexec)[._-].+)$")
@@ -61,7 +62,8 @@ class CommandReader:
         return list({id(part): part for chain in self.chains for part in chain}.values())
 
     def read(self, words: list[str], before: Sequence[CommandPart] = ()) -> list[str]:
-        """Read a simple command; returns its words without those that differ at each start."""
+        """Read a simple command; returns its words without those that differ at each start, and what can be written in
+        several ways in one."""
         at = 0
         stay: list[str] = []
         while at < len(words) and self._assigns(words[at], stay):
@@ -91,12 +93,13 @@ class CommandReader:
             if word.startswith("-"):
                 name, value, width = _read_option(part, words, at)
                 part.options.append((name, value))
+                spelt = _in_one_spelling(launcher, name, value, words[at : at + width])
                 if name in launcher.scripts:
                     following = words[at + width :]
                     return [*stay, word, self._read_script(value, chain, following[1:]), *following]
                 if name in launcher.modules:
-                    return [*stay, word, *self.read([value, *words[at + width :]], chain)]
-                stay += [] if name in launcher.differing else words[at : at + width]
+                    return [*stay, *spelt[:-1], *self.read([value, *words[at + width :]], chain)]
+                stay += spelt
                 at += width
                 continue
             if not (launcher.assigns and self._assigns(word, stay)):
@@ -112,6 +115,8 @@ class CommandReader:
         if chain[-1].launcher.runs_script or not words:
             if chain[-1].launcher.scripts and words:
                 self._open_script(words, chain, is_told=True)
+            if words and words[0] and not chain[-1].last(COMMAND_OPTIONS):  # ./train.py, a script and no program
+                words = [str(PurePosixPath(words[0])), *words[1:]]
             return self._read_script_words(words, chain)
         chain[-1].rest = words
         return self.read(words, chain)
@@ -133,7 +138,7 @@ class CommandReader:
         if (found := ASSIGNMENT.fullmatch(word)) is None:
             return False
         self.variables[found[1]] = found[2]
-        if found[1] not in DIFFERING_VARIABLES:
+        if not _may_differ(found[1]):
             stay.append(word)
         return True
 
@@ -155,6 +160,25 @@ class CommandReader:
 def plain_name(word: str) -> str:
     """The name in the table of a program: without its folder and version, with ``$`` where a variable stands in it."""
     return VERSION.sub(r"\1\2", Path(re.sub(r"\$\{[^}]*\}", "$", word)).name)
+
+
+def _may_differ(variable: str) -> bool:
+    """Whether two starts of the same job may have other values of it."""
+    return variable in DIFFERING_VARIABLES or variable in DIAGNOSTIC
+
+
+def _in_one_spelling(launcher: Launcher, name: str, value: str, words: list[str]) -> list[str]:
+    """The words of a launcher's option: ``--nproc-per-node 8`` also where it is ``--nproc_per_node=8``, ``-N 2`` where
+    it is ``-N2``. Empty where the option differs at each start."""
+    is_of_one = name in launcher.variables and name not in launcher.listing
+    if name in launcher.differing or (is_of_one and _may_differ(value.partition("=")[0])):
+        return []
+    if len(words) == 1 and value and name in _with_value(launcher):
+        return [name, value]
+    if not words[0].startswith("--"):
+        return words
+    _, equals, value = words[0].partition("=")
+    return [f"{name.removesuffix('=')}{equals}{value}", *words[1:]]
 
 
 def _read_option(part: CommandPart, words: list[str], at: int) -> tuple[str, str, int]:

@@ -69,6 +69,9 @@ DIFFERING_VARIABLES = (
     "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "PET_LOG_DIR", "LAGOM_JOB_ID", "LAGOM_DIR",
 )  # fmt: skip
 
+#: Options of launchers that run a script: with one of them the first word behind is a program, or an argument.
+COMMAND_OPTIONS = ("--no-python", "-c", "--command-mode", "-")
+
 #: Of what differs at each start, that which is the same on all nodes of the job.
 NAMING_OPTIONS = (
     "--rdzv-id", "--rdzv-endpoint", "--master-addr", "--master-port", "--main-process-ip", "--main-process-port",

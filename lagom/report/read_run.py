@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lagom.read_run``: a tuned job, read from its log; or a search over start settings, from its raw samples."""
+"""``lagom.read_run``: a tuned job, read from its log; or a search over start settings, or a comparison, from its raw
+samples."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from lagom.report.run_model import CommReport, RunReport, SiteReport
 if TYPE_CHECKING:
     import pandas
 
-    from lagom.report.read_search import StartSearch
+    from lagom.report.read_search import Benchmark, StartSearch
 
 #: Communicators of a run in its repr, which has two lines more.
 REPR_COMMUNICATORS = 10
@@ -116,37 +117,40 @@ def _row(comm: CommReport, site: SiteReport) -> dict[str, Any]:
     return row | {"stock_ns": site.stock_ns, "ns": site.ours_ns, "evidence": site.evidence}
 
 
-def read_run(folder: Path | str | None = None) -> Run | StartSearch:
-    """Read what became of a tuned job, or of a search by ``lagom tune``.
+def read_run(folder: Path | str | None = None) -> Run | StartSearch | Benchmark:
+    """Read what became of a tuned job, of a search by ``lagom tune``, or of a comparison by ``lagom bench``.
 
     Parameters
     ----------
     folder : Path or str, optional
-        A log folder (``lagom-<job>``) or its ``decisions.jsonl``; or a folder of ``lagom tune`` or its ``bench.json``.
-        Default: the newest of both in ``./lagom-*`` of this user.
+        A log folder (``lagom-<job>``) or its ``decisions.jsonl``; or a folder of ``lagom tune`` or ``lagom bench``, or
+        its ``bench.json``. Default: the newest of all in ``./lagom-*`` of this user.
 
     Returns
     -------
-    Run or StartSearch
-        The newest job of a log, which may still be growing; or the search.
+    Run, StartSearch or Benchmark
+        The newest job of a log, which may still be growing; or the search or comparison. Of a folder that has a log and
+        a comparison: the log.
 
     Raises
     ------
     lagom.errors.JournalError
         There is no log, nothing is in it, or it is none of lagom's.
     lagom.errors.LagomError
-        The results of ``lagom tune`` cannot be read, or are none of this version's.
+        The raw samples cannot be read, or are none of this version's.
     """
     if (samples := _find_samples(folder)) is not None:
-        from lagom.report.read_search import read_search
+        from lagom.report.read_search import read_benchmark, read_search
 
         if (search := read_search(samples)) is not None:
             return search
+        if folder is None or Path(folder) == samples or not (samples.parent / journal.LOG_NAME).exists():
+            return read_benchmark(samples)
     return read_log(folder)
 
 
 def _find_samples(path: Path | str | None) -> Path | None:
-    """The file of raw samples that a folder, the file or nothing (the newest of logs and searches in ``./lagom-*``)
+    """The file of raw samples that a folder, the file or nothing (the newest of these and of logs in ``./lagom-*``)
     stands for; None where that is a log."""
     if path is None:
         newest = newest_own([*Path().glob(f"lagom-*/{FILE}"), *journal.find_own_logs(Path())])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lagom.read_run`` of a folder of ``lagom tune``: a search over start settings, read from its raw samples."""
+"""``lagom.read_run`` of a folder of raw samples: a search over start settings by ``lagom tune``, or a comparison by
+``lagom bench``."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom.bench.results import BenchRecord, Result, results_of
+from lagom.bench.table import verdict
 from lagom.errors import LagomError
 from lagom.experiment.store import OtherSchedule, read_record
 from lagom.format import format_count, format_speedup, format_variables
@@ -100,3 +103,35 @@ def read_search(file: Path) -> StartSearch | None:
     return StartSearch(
         file.parent, found.verdict, settings, *gain, found.detectable, processes, nodes, plan, record, found
     )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Benchmark:
+    """A comparison of settings by ``lagom bench``; made by :func:`lagom.read_run`.
+
+    Attributes
+    ----------
+    folder : Path
+        The folder of its raw samples.
+    results : tuple[Result, ...]
+        One an arm, stock first: ``arm``; ``ratio``, the speed-up over stock with ``value``, ``low``, ``high`` (95 %
+        interval) and ``pairs``, None where it could not be compared; ``note``.
+    record : BenchRecord
+        The raw samples of every process.
+    """
+
+    folder: Path
+    results: tuple[Result, ...]
+    record: BenchRecord
+
+    def __repr__(self) -> str:
+        """A line with what is fastest."""
+        arms = format_count(len(self.results), "arm")
+        return f"Benchmark({str(self.folder)!r}, {arms}): {verdict(self.results)}"
+
+
+def read_benchmark(file: Path) -> Benchmark:
+    """The comparison of a file of raw samples. Raises :class:`lagom.errors.LagomError` where it cannot be read, or is
+    none of ``lagom bench``."""
+    record = read_record(file, BenchRecord)
+    return Benchmark(file.parent, tuple(results_of(record)), record)

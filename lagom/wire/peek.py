@@ -98,6 +98,7 @@ class RegionView:
     created_ns: int = 0  # wall clock
     simulated_clock: bool = False
     processes: tuple[ProcessView, ...] = ()  # those alive
+    ended: tuple[ProcessView, ...] = ()  # as they described themselves
     groups: tuple[GroupView, ...] = ()
     places_refused: int = 0  # how often there was no entry left in which a communicator can be tuned
 
@@ -107,22 +108,44 @@ class RegionView:
         return self.controller_alive or bool(self.processes)
 
 
-def peek_region(path: Path) -> RegionView:
-    """Read one region. What is in it, or its removal meanwhile, raises nothing: see ``fault``."""
-    lib = library()
-    mapping = ffi.new("struct lagom_mapping *")
-    fault = lib.lagom_region_inspect(mapping, os.fsencode(path))
-    if fault != lib.LAGOM_REGION_OK:
-        return RegionView(path, read_text(lib.lagom_region_fault_text(fault)))
-    try:
+class HeldRegion:
+    """A region that can be read until it is let go, also once its ranks have ended and removed the file. Of the 16 that
+    a process may have mapped at once (``csrc/shm/attachment.c``) it is one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._mapping = path, ffi.new("struct lagom_mapping *")
+        self._fault = library().lagom_region_inspect(self._mapping, os.fsencode(path))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a file that ranks may still come to."""
+        return self._fault == library().LAGOM_REGION_OK and os.fstat(self._mapping.fd).st_nlink > 0
+
+    def peek(self) -> RegionView:
+        """What is in it now; raises nothing: see ``fault``."""
+        lib, mapping = library(), self._mapping
+        if self._fault != lib.LAGOM_REGION_OK:
+            return RegionView(self._path, read_text(lib.lagom_region_fault_text(self._fault)))
         tables = _copy(mapping)
         if tables is None:
-            return RegionView(path, "it is being truncated")
+            return RegionView(self._path, "it is being truncated")
         alive = {i for i in range(MAX_PROCESSES) if lib.lagom_region_process_alive(mapping, i)}
         controller_alive = bool(lib.lagom_region_controller_alive(mapping))
+        return _read(self._path, ffi.cast("struct lagom_region *", tables), alive, controller_alive)
+
+    def let_go(self) -> None:
+        """No more to be read."""
+        if self._fault == library().LAGOM_REGION_OK:
+            library().lagom_region_leave(self._mapping, False)
+
+
+def peek_region(path: Path) -> RegionView:
+    """Read one region. What is in it, or its removal meanwhile, raises nothing: see ``fault``."""
+    region = HeldRegion(path)
+    try:
+        return region.peek()
     finally:
-        lib.lagom_region_leave(mapping, False)
-    return _read(path, ffi.cast("struct lagom_region *", tables), alive, controller_alive)
+        region.let_go()
 
 
 def _copy(mapping: Any) -> Any:
@@ -137,6 +160,7 @@ def _copy(mapping: Any) -> Any:
 def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> RegionView:
     header = region.header
     slots = [slot for slot in slots_in(region) if slot.process in alive]
+    processes = processes_in(region, also_gone=True)
     return RegionView(
         path,
         job_key=read_text(header.job_key),
@@ -144,7 +168,8 @@ def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> R
         controller_pid=int(header.controller_pid),
         created_ns=int(header.created_ns),
         simulated_clock=header.clock == library().LAGOM_CLOCK_SIMULATED,
-        processes=tuple(process for process in processes_in(region) if process.index in alive),
+        processes=tuple(process for process in processes if process.index in alive),
+        ended=tuple(process for process in processes if process.index not in alive),
         groups=tuple(
             _group(region, view, tuple(slot for slot in slots if slot.communicator == view.index))
             for view in communicators_in(region)

@@ -90,11 +90,12 @@ class CommunicatorView:
         return self.index < MAX_PLANS
 
 
-def processes_in(region: Any) -> list[ProcessView]:
-    """Every registered process of a ``struct lagom_region``, mapped or copied."""
-    ready = library().LAGOM_READY
+def processes_in(region: Any, *, also_gone: bool = False) -> list[ProcessView]:
+    """Every registered process of a ``struct lagom_region``, mapped or copied; ``also_gone``: those that have left and
+    whose entry no other one has taken, too."""
+    states = {library().LAGOM_READY, library().LAGOM_GONE} if also_gone else {library().LAGOM_READY}
     entries = ((i, region.processes[i]) for i in range(MAX_PROCESSES))
-    return [_process_view(i, entry) for i, entry in entries if entry.state == ready]
+    return [_process_view(i, entry) for i, entry in entries if entry.state in states]
 
 
 def communicators_in(region: Any) -> list[CommunicatorView]:

@@ -70,6 +70,7 @@ NOT_RUN = {
     "lagom profile --trace lagom-profile": "needs a recorded job; tests/system/test_profile_job.py reads one",
     "lagom report /shared/tune": "needs a search on several nodes; tests/system/test_tune_nodes.py makes one",
     "lagom report lagom-tune": "needs a search for start settings; tests/system/test_tune.py reads one",
+    "lagom report lagom-bench": "needs a comparison; tests/unit/report/test_read_run.py reads one",
     "lagom watch": "needs a running job; tests/system/test_watch.py watches one",
 }
 #: Commands that are run as they stand.

@@ -25,3 +25,13 @@ def test_what_decides_how_many_ranks_there_are_makes_another_job() -> None:
 def test_the_commit_that_signs_the_evidence_changes_no_job() -> None:
     """A row of the matrix that was cut short goes on after a commit."""
     assert env_fingerprint({"LAGOM_COMMIT": "e28bb08", "LAGOM_LOG_LEVEL": "debug"}) == {}
+
+
+def test_what_nccl_prints_changes_no_job_that_an_older_release_has_recorded_either() -> None:
+    told = dict.fromkeys(("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE_RANK"), "x")
+    assert env_fingerprint(told) == {}
+    assert list(fingerprint_differences(told, {})) == []
+    assert env_fingerprint({"NCCL_TOPO_FILE": "a", "NCCL_DEBUGGING": "b"}) == {
+        "NCCL_TOPO_FILE": "a",
+        "NCCL_DEBUGGING": "b",
+    }

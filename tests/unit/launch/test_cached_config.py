@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lagom import headroom, journal
-from lagom.config_cache import ConfigCache, Machine
+from lagom.config_cache import ConfigCache, Job, Machine
 from lagom.doctor import cache as doctor
 from lagom.journal import RunState
 from lagom.launch import cached_config
@@ -178,6 +178,62 @@ def test_words_of_a_launcher_that_differ_at_each_start_make_no_other_job(environ
     assert use.remarks == (
         "not used, because of -b: the config found with torchrun --master-port 29501 --rdzv-id=7 train.py -a",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "is_same"),
+    [
+        ("torchrun --nproc-per-node=8 train.py --x=1 ./data", True),
+        ("torchrun --nproc_per_node 8 ./train.py --x=1 ./data", True),
+        ("torchrun --rdzv_id=3 --nproc_per_node=8 .//./train.py --x=1 ./data", True),
+        ("torchrun --nproc-per-node 8 train.py --x 1 ./data", False),  # what train.py makes of it is its own affair
+        ("torchrun --nproc-per-node 8 train.py --x=1 data", False),
+        ("torchrun --nproc-per-node 8 ../train.py --x=1 ./data", False),
+        ("torchrun --nproc-per-node 4 train.py --x=1 ./data", False),
+    ],
+)
+def test_another_spelling_of_the_launchers_options_and_the_script_makes_no_other_job(
+    command: str, is_same: bool, environ: dict[str, str], tmp_path: Path
+) -> None:
+    kept = ["torchrun", "--nproc-per-node", "8", "train.py", "--x=1", "./data"]
+    keep_config(kept, tmp_path / "config.lagom", environ, "lagom tune")
+    assert (find(environ, *command.split()).config is not None) is is_same
+
+
+@pytest.mark.parametrize("command", ["torchrun --nproc_per_node=8 ./train.py", "srun --nodes=2 python train.py"])
+def test_what_an_older_release_has_kept_in_any_spelling_is_found(
+    command: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """It took the words as they are, and what NCCL prints for another job."""
+    words = tuple(command.split())
+    job = Job(
+        command=words, words=words, program=words, folder=str(tmp_path),
+        variables={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN"},
+    )  # fmt: skip
+    cache = ConfigCache(tmp_path / "cache")
+    cache.keep(job, Machine(gpu="H200", nccl=23007), tmp_path / "config.lagom", "lagom tune")
+    before = cache.count()
+    assert find(environ, *words).config is None
+    use = find(environ, *words, NCCL_ALGO="Ring", NCCL_DEBUG="INFO")
+    assert use.config is not None or use.remarks[0].startswith("tuned before: "), "srun's is only named"
+    keep_config(command.replace("=", " ").split(), tmp_path / "config.lagom", environ | {"NCCL_ALGO": "Ring"}, "x")
+    assert cache.count() == before, "it was replaced"
+
+
+@pytest.mark.parametrize(
+    ("command", "is_same"),
+    [
+        ("mpirun -np 2 -x NCCL_DEBUG_SUBSYS=INIT,NET -x NCCL_DEBUG python t.py", True),
+        ("mpirun -np 2 -x NCCL_ALGO=Ring python t.py", False),
+        ("NCCL_DEBUG=INFO mpirun -np 2 python t.py", True),
+    ],
+)
+def test_what_nccl_prints_and_dumps_makes_no_other_job(
+    command: str, is_same: bool, environ: dict[str, str], tmp_path: Path
+) -> None:
+    told = {"NCCL_DEBUG": "INFO", "NCCL_TOPO_DUMP_FILE": "topo.xml", "NCCL_GRAPH_DUMP_FILE": "graph.xml"}
+    keep_config(["mpirun", "-np", "2", "python", "t.py"], tmp_path / "config.lagom", environ, "lagom tune")
+    assert (find(environ, *command.split(), **told).config is not None) is is_same
 
 
 def keep_program(environ: dict[str, str], *command: str, by: str = "lagom run") -> None:

@@ -280,12 +280,39 @@ def test_a_ranks_environment_tells_the_number_of_nodes(nodes: int, environ: dict
     ("command", "stay"),
     [
         (
+            "torchrun --nproc_per=8 --no_such=a_b ./t.py --x_y=1 ./d",
+            "torchrun --nproc-per-node 8 --no-such=a_b t.py --x_y=1 ./d",
+        ),
+        ("python -mtorch.distributed.run --nnodes=1 ./t.py", "python -m torch.distributed.run --nnodes 1 t.py"),
+        ("python -um torch.distributed.run t.py", "python -um torch.distributed.run t.py"),
+        ("uv run --module=train ./d", "uv run --module train ./d"),
+        ("bash -c 'cd d && torchrun --nnodes=1 ./t.py'", "bash -c 'cd d ; torchrun --nnodes 1 t.py'"),
+        ("strace -f -o log python ./a//./t.py", "strace -f -o log python a/t.py"),
+        # programs, which are looked for in PATH without the folder, and arguments of code
+        ("numactl -N 0 ./train ./d", "numactl -N 0 ./train ./d"),
+        ("torchrun --no_python ./train", "torchrun --no-python ./train"),
+        ("python -c code ./d", "python -c code ./d"),
+        ("python - ./d", "python - ./d"),
+        # what NCCL prints
+        ("NCCL_DEBUG=INFO mpirun -x NCCL_DEBUG -x A python t.py", "mpirun -x A python t.py"),
+        ("srun --export=NCCL_DEBUG=INFO,A=1 python t.py", "srun --export NCCL_DEBUG=INFO,A=1 python t.py"),
+    ],
+)
+def test_words_that_stay_have_one_spelling(command: str, stay: str) -> None:
+    assert words_that_stay(shlex.split(command)) == shlex.split(stay)
+    assert words_that_stay(shlex.split(stay)) == shlex.split(stay)
+
+
+@pytest.mark.parametrize(
+    ("command", "stay"),
+    [
+        (
             "torchrun --rdzv-id=7 --rdzv_endpoint h:1 --nnodes=2 t.py --rdzv-id 3",
-            "torchrun --nnodes=2 t.py --rdzv-id 3",
+            "torchrun --nnodes 2 t.py --rdzv-id 3",
         ),
         ("bash -c 'MASTER_PORT=1 torchrun --master-port $P --log_dir l t.py > log'", "bash -c 'torchrun t.py'"),
         ("docker run --name x img torchrun --master_port=1 t.py", "docker run img torchrun t.py"),
-        ("srun -J n -N2 --output=x python t.py -o y", "srun -N2 python t.py -o y"),
+        ("srun -J n -N2 --output=x python t.py -o y", "srun -N 2 python t.py -o y"),
         ("nsys profile -o rep-7 -t cuda deepspeed --master_port 5 t.py", "nsys profile -t cuda deepspeed t.py"),
         ("env NODE_RANK=1 A=2 accelerate launch --machine_rank 1 t.py", "env A=2 accelerate launch t.py"),
         ("python -m torch.distributed.run --node-rank 1 t.py", "python -m torch.distributed.run t.py"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import lagom
 from lagom import journal
+from lagom.bench import table
+from lagom.bench.results import BenchRecord, results_of
 from lagom.cli.main import app
 from lagom.errors import JournalError
 from lagom.experiment.store import FILE, RunRecord
@@ -214,9 +218,55 @@ def test_results_that_cannot_be_read_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(lagom.LagomError, match="is damaged") as refused:
         lagom.read_run(tmp_path)
     assert "\n" not in str(refused.value)
-    write_search(tmp_path, schedule="bench")  # its log may be read
-    with pytest.raises(JournalError, match="there is no log at"):
+    write_search(tmp_path, schedule="other")
+    with pytest.raises(lagom.LagomError, match="holds results of `lagom other`"):
         lagom.read_run(tmp_path)
+
+
+def write_benchmark(folder: Path) -> BenchRecord:
+    runs = [
+        RunRecord(kind="process", arm=arm, round=number, measure="metric", value=value + 0.01 * (number % 3))
+        for number in range(8)
+        for arm, value in (("own:stock", 2.0), ("own:stock", 2.0), ("env=NCCL_NTHREADS=512", 1.0))
+    ]
+    record = BenchRecord(command=["train"], arms=["stock", "env=NCCL_NTHREADS=512"], runs=runs)
+    folder.mkdir(exist_ok=True)
+    (folder / FILE).write_text(record.model_dump_json())
+    return record
+
+
+def report(*words: str) -> str:
+    done = CliRunner(env={"COLUMNS": "140"}).invoke(app, ["report", *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_of_a_benchmark_it_shows_what_was_printed_at_its_end(tmp_path: Path) -> None:
+    record, printed = write_benchmark(tmp_path), io.StringIO()
+    table.show(record, results_of(record), tmp_path / FILE, Console(file=printed, width=140))
+    for place in (tmp_path, tmp_path / FILE):
+        assert report(str(place)) == printed.getvalue()
+        shown = {**table.as_json(record, results_of(record)), "samples": str(tmp_path / FILE)}
+        assert json.loads(report(str(place), "--json")) == json.loads(json.dumps(shown))
+    found = lagom.read_run(tmp_path)
+    assert isinstance(found, lagom.Benchmark)
+    assert repr(found).startswith(f"Benchmark('{tmp_path}', 2 arms): Fastest: env=NCCL_NTHREADS=512, 1.9")
+    refused = CliRunner().invoke(app, ["report", str(tmp_path), "--export"]).exception
+    assert str(refused) == f"{tmp_path} holds results of lagom bench; this option needs the log of a job."
+
+
+def test_a_log_beside_a_benchmark_and_options_that_need_one_read_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = write(tmp_path / "lagom-job", events()) / "decisions.jsonl"
+    os.utime(log, (4, 4))
+    write_benchmark(tmp_path / "lagom-bench")
+    assert isinstance(lagom.read_run(), lagom.Benchmark)
+    assert report("--export", "--bench", "lagom-bench").startswith("export NCCL_NTHREADS=512")
+    write_benchmark(tmp_path / "lagom-job")
+    assert isinstance(lagom.read_run(log.parent), lagom.Run)
+    assert isinstance(lagom.read_run(log.parent / FILE), lagom.Benchmark)
 
 
 def test_everything_public_can_be_had_and_importing_lagom_is_light() -> None:
