@@ -9,6 +9,7 @@ device's time, and never torch's fused operators: their workspace moves when a l
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import statistics
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from lagom.errors import SettingError, UsageError
 from lagom.parallel.choice_cache import key_of, load_choice, save_choice
 from lagom.parallel.copies import Copies
 from lagom.parallel.fused import Fused
+from lagom.parallel.host_lead import HostLead
 from lagom.parallel.looped import Looped
 from lagom.parallel.matmul_call import DTYPES, CannotPrepare, Implementation, MatmulCall
 from lagom.parallel.measuring import best_of, measure, measure_ahead
@@ -49,7 +51,8 @@ class Choice:
     ``shape``: rows, inner sizes, columns of the whole product; ``dim``: along which the caller's tensors are split;
     ``times_ns``: median nanoseconds a call of each that was measured, empty = none was; ``gain``: plain's time over
     that of ``chosen``, None = not measured; ``captured``: what a CUDA graph takes, ``device_times_ns``: the device's
-    time of each, which decides it; ``refusals``: why an implementation cannot be used, by name.
+    time of each, which decides it; ``refusals``: why an implementation cannot be used, by name; ``limited``: the host's
+    launches limit the job, so calls outside CUDA graphs take plain now.
     """
 
     operator: str
@@ -64,6 +67,7 @@ class Choice:
     captured: str = "plain"
     device_times_ns: dict[str, float] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
+    limited: bool = False
 
     @property
     def gain(self) -> float | None:
@@ -78,30 +82,52 @@ class Choice:
         gain = "" if self.gain is None else f", {self.gain:.3f} times as fast as plain"
         times = ", ".join(f"{name} {took / 1e6:.3f} ms" for name, took in self.times_ns.items())
         graphs = "" if self.captured == self.chosen else f"CUDA graphs: {self.captured}"
+        limited = "plain outside CUDA graphs now, because the host's launches limit the job" if self.limited else ""
         refused = "; ".join(f"no {name}: {reason}" for name, reason in self.refusals.items())
         where = f"dim {self.dim}, {self.ranks} ranks, {self.device}"
-        more = "".join(f" ({part})" for part in (times, graphs, refused) if part)
+        more = "".join(f" ({part})" for part in (times, graphs, limited, refused) if part)
         return f"{self.operator} {size}, {where}: {self.chosen}, {self.source}{gain}{more}"
 
 
-_records: list[Choice] = []
+_records: list[tuple[Choice, RankGroup]] = []
 
 
 def choices() -> list[Choice]:
     """What was chosen in this process so far, in order of first use."""
-    return list(_records)
+    return [
+        dataclasses.replace(one, limited=_may_be_limited(one) and bool(group.lead.limits)) for one, group in _records
+    ]
+
+
+def _may_be_limited(choice: Choice) -> bool:
+    """What was asked for by name stays."""
+    return choice.source != "named" and choice.chosen != "plain"
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The implementations of a call."""
+    """The implementations of a call. ``limited``: where the host's launches limit the job."""
 
     usual: Implementation
     captured: Implementation
+    limited: Implementation
 
-    def now(self, device: torch.device) -> Implementation:
-        """The one to take."""
-        return self.captured if self.usual is not self.captured and _captures(device) else self.usual
+    def now(self, group: RankGroup, device: torch.device) -> Implementation:
+        """The one to take. Ranks of a group have equal choices, so they look at their devices at the same calls."""
+        if self.usual is self.captured is self.limited or device.type != "cuda":
+            return self.usual
+        if torch.cuda.is_current_stream_capturing():
+            return self.captured
+        if self.usual is self.limited:
+            return self.usual
+        stream = torch.cuda.current_stream(device)
+        if not group.lead.look(stream, lambda share: group.largest([share], device)[0]):
+            return self.usual
+        say_once(
+            "The host's launches limit this job, so calls of lagom.parallel take the plain way, which has the fewest; "
+            "with CUDA graphs or larger batches they would gain."
+        )
+        return self.limited
 
 
 def _captures(device: torch.device) -> bool:
@@ -124,9 +150,12 @@ def choose(call: MatmulCall, group: RankGroup, device: torch.device, named: str,
     before = workspace(group)
     record = _agree(call, group, device, "" if asked == "auto" else asked, run)
     settle(group, before, any(isinstance(IMPLEMENTATIONS[one], Copies) for one in (record.chosen, record.captured)))
-    _records.append(record)
+    _records.append((record, group))
     log.info("%s", record)
-    chosen = Chosen(IMPLEMENTATIONS[record.chosen], IMPLEMENTATIONS[record.captured])
+    usual = IMPLEMENTATIONS[record.chosen]
+    limited = PLAIN if _may_be_limited(record) else usual
+    chosen = Chosen(usual, IMPLEMENTATIONS[record.captured], limited)
+    group.lead = HostLead()  # other shapes may be another job
     group.chosen[call, named] = chosen
     return chosen
 

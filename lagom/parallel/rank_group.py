@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lagom.parallel.host_lead import HostLead
 from lagom.parallel.torch_gate import collectives, group_resolver
 
 _groups: dict[str, RankGroup] = {}
@@ -21,7 +22,8 @@ _groups: dict[str, RankGroup] = {}
 @dataclass(eq=False)
 class RankGroup:
     """``chosen``: what all ranks of the group agreed on, by call and the argument ``implementation``; ``ready``: the
-    same by the tensors' own words, found without building the call; ``replaced``: another group has its name now."""
+    same by the tensors' own words, found without building the call; ``lead``: whether the host's launches limit the
+    job; ``replaced``: another group has its name now."""
 
     name: str
     handle: Any
@@ -29,6 +31,7 @@ class RankGroup:
     size: int
     chosen: dict[Any, Any] = field(default_factory=dict)
     ready: dict[Any, Any] = field(default_factory=dict)
+    lead: HostLead = field(default_factory=HostLead)
     replaced: bool = False
     _places: list[list[int]] = field(default_factory=list)
 

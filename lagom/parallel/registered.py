@@ -80,7 +80,7 @@ def _implementation(
         if len(ranks.ready) >= MOST_READY:
             ranks.ready.clear()
         ranks.ready[key, pooled] = known
-    return known.now(x.device)
+    return known.now(ranks, x.device)
 
 
 def _call(operator: str, xs: Sequence[Tensor], weights: Sequence[Tensor], asked: KnownCall, pooled: bool) -> MatmulCall:

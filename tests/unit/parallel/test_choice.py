@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 import torch
 
 from lagom import settings
-from lagom.parallel import choice_cache, choosing, measuring, said_once
+from lagom.parallel import choice_cache, choosing, host_lead, measuring, said_once
 from lagom.parallel.choosing import IMPLEMENTATIONS, Choice, Chosen, PendingChoice
 from lagom.parallel.matmul_call import SCATTER, MatmulCall, layouts_of
 from lagom.parallel.measuring import best_of
@@ -70,11 +70,69 @@ def test_the_workspace_of_fused_moves_so_no_graph_is_captured_with_it(monkeypatc
 
 
 def test_a_call_takes_what_fits_whether_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = Chosen(IMPLEMENTATIONS["fused"], IMPLEMENTATIONS["copies"])
+    fused, copies = IMPLEMENTATIONS["fused"], IMPLEMENTATIONS["copies"]
+    both = Chosen(fused, copies, fused)
     for captures, name in ((False, "fused"), (True, "copies")):
         monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda captures=captures: captures)
-        assert both.now(torch.device("cuda")).name == name
-    assert both.now(torch.device("cpu")).name == "fused"
+        assert both.now(GROUP, torch.device("cuda")).name == name
+    assert both.now(GROUP, torch.device("cpu")).name == "fused"
+
+
+class Device:
+    """That of a rank, which is so many of the recorded events behind the host."""
+
+    def __init__(self, behind: int) -> None:
+        self.behind, self.recorded = behind, 0
+
+    def event(self) -> mock.Mock:
+        found = mock.Mock()
+        found.record = lambda _: self._record(found)
+        found.query = lambda: found.place <= self.recorded - self.behind
+        return found
+
+    def _record(self, event: mock.Mock) -> None:
+        self.recorded += 1
+        event.place = self.recorded
+
+
+@pytest.mark.parametrize(
+    ("behind", "elsewhere", "limits"),
+    [(0, 0.0, True), (1, 0.0, True), (host_lead.LAG + 1, 0.0, False), (host_lead.LAG + 1, 0.9, True)],
+)
+def test_calls_are_plain_where_the_device_of_a_rank_waits_for_its_host(
+    behind: int, elsewhere: float, limits: bool, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr("torch.cuda.current_stream", mock.Mock())
+    largest = mock.Mock(side_effect=lambda shares, _: [max(shares[0], elsewhere)])
+    group = mock.Mock(lead=host_lead.HostLead(Device(behind).event), largest=largest)
+    call = Chosen(IMPLEMENTATIONS["copies"], IMPLEMENTATIONS["copies"], choosing.PLAIN)
+    count = host_lead.SKIPPED + host_lead.LAG + host_lead.LOOKED
+    found = [call.now(group, torch.device("cuda")).name for _ in range(count + 10)]
+    assert set(found[: count - 1]) == {"copies"}
+    assert set(found[count:]) == {"plain" if limits else "copies"}
+    assert largest.call_count == 1, "ranks meet once"
+    assert ("host's launches limit this job" in said.text) == limits
+
+
+def test_a_device_that_is_waited_for_once_a_step_is_not_limited_by_its_host() -> None:
+    """A loss that is read: the first calls of a step find the device at rest."""
+    device, agreed = Device(0), mock.Mock(side_effect=lambda share: share)
+    lead = host_lead.HostLead(device.event)
+    for place in range(host_lead.SKIPPED + host_lead.LAG + host_lead.LOOKED):
+        device.behind = place % 16
+        lead.look(None, agreed)
+    assert lead.limits is False
+
+
+def test_what_was_asked_for_by_name_stays_and_the_others_say_that_they_are_limited() -> None:
+    group = mock.Mock(lead=host_lead.HostLead())
+    group.lead.limits = True
+    about = (SCATTER, (64, (8,), (16,)), "bfloat16", 0, 2, "cuda")
+    named, measured = (Choice(*about, "copies", source) for source in ("named", "measured"))
+    with mock.patch.object(choosing, "_records", [(named, group), (measured, group)]):
+        assert [one.limited for one in choosing.choices()] == [False, True]
+        assert "plain outside CUDA graphs now" in str(choosing.choices()[1])
 
 
 @pytest.mark.parametrize(("took", "calls"), [(10e3, 16), (500e3, 8), (2e6, 4), (40e6, 1)])
