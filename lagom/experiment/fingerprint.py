@@ -33,11 +33,12 @@ DIAGNOSTIC = (
     "NCCL_SET_THREAD_NAME", "NCCL_RAS_ADDR", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
 )  # fmt: skip
 #: Of these, what every process gets anew, and what only sets a path, how much is printed, or which commit the evidence
-#: is signed with (``tests/evidence.py``).
+#: is signed with (``tests/evidence.py``); and how NVIDIA's images call a package of theirs, which NCCL does not read.
 NOT_FINGERPRINTED = (
     *OURS,
     *PLUGINS,
     *DIAGNOSTIC,
+    "NCCL_VERSION",
     "LAGOM_SHM_DIR",
     "LAGOM_PYTHON",
     "LAGOM_LOG_LEVEL",

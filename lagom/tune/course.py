@@ -12,6 +12,7 @@ from functools import partial
 from lagom.environment import conf_files, read_conf
 from lagom.experiment.arm import Kind, Task, arm_with
 from lagom.experiment.diagnosis import why_no_more
+from lagom.experiment.fingerprint import env_fingerprint
 from lagom.experiment.iteration_time import SETTLING_SHARE
 from lagom.experiment.job_regions import SPAN_SECONDS
 from lagom.experiment.request import Request
@@ -36,8 +37,9 @@ BY_WALL = "too few NCCL calls to count in one process: the wall time of the comm
 
 
 def plain_nccl(environ: Mapping[str, str]) -> PlainNccl:
-    """The NCCL variables that are set already, in the environment and in NCCL's configuration files."""
-    variables = {name: environ[name] for name in sorted(environ) if name.startswith(SETTINGS)}
+    """The NCCL variables that are set already, in the environment, but for those that change nothing, and in NCCL's
+    configuration files."""
+    variables = {name: value for name, value in env_fingerprint(environ).items() if name.startswith(SETTINGS)}
     return PlainNccl(variables, {str(file): values for file in conf_files(environ) if (values := read_conf(file))})
 
 

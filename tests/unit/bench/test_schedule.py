@@ -100,7 +100,7 @@ def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch:
         monkeypatch.delenv(name, raising=False)
     asked = schedule("static=2", folder=tmp_path)
     asked.open_store().add(comparison(8, "us", cycles=8))
-    for name in ("LAGOM_SHM_DIR", "LAGOM_JOB_ID", "NCCL_DEBUG_FILE", "EDITOR"):
+    for name in ("LAGOM_SHM_DIR", "LAGOM_JOB_ID", "NCCL_DEBUG_FILE", "NCCL_VERSION", "EDITOR"):
         monkeypatch.setenv(name, "elsewhere")
     assert asked.open_store().record.runs, "no other job for that"
     for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):

@@ -365,19 +365,19 @@ def test_a_limit_of_the_user_that_more_channels_would_undo_leaves_them_out(cap: 
 
 
 def test_what_torch_reads_is_the_users_too() -> None:
-    plain = plain_nccl({"TORCH_NCCL_HIGH_PRIORITY": "0", "PATH": "/bin"})
-    assert "TORCH_NCCL_HIGH_PRIORITY=0" in plain.text
+    plain = plain_nccl({"TORCH_NCCL_HIGH_PRIORITY": "0", "NCCL_DEBUG": "INFO", "NCCL_VERSION": "2.28", "PATH": "/bin"})
+    assert plain.text == "plain NCCL here means: TORCH_NCCL_HIGH_PRIORITY=0"
     assert "TORCH_NCCL_HIGH_PRIORITY" in known_factors(Transport.NVLINK)
     assert "TORCH_NCCL_HIGH_PRIORITY" not in known_factors(Transport.NVLINK, taken=plain.settings)
 
 
 def test_plain_nccl_is_the_environment_and_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / ".nccl.conf").write_text("NCCL_IB_HCA=mlx5\nNCCL_DEBUG=WARN\n")
-    found = plain_nccl({"NCCL_DEBUG": "INFO", "PATH": "/bin"})
-    assert found.variables == {"NCCL_DEBUG": "INFO"}
-    assert found.files[str(tmp_path / ".nccl.conf")] == {"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "WARN"}
-    assert found.settings["NCCL_DEBUG"] == "INFO", "the environment wins"
+    (tmp_path / ".nccl.conf").write_text("NCCL_IB_HCA=mlx5\nNCCL_BUFFSIZE=1\n")
+    found = plain_nccl({"NCCL_BUFFSIZE": "2", "PATH": "/bin"})
+    assert found.variables == {"NCCL_BUFFSIZE": "2"}
+    assert found.files[str(tmp_path / ".nccl.conf")] == {"NCCL_IB_HCA": "mlx5", "NCCL_BUFFSIZE": "1"}
+    assert found.settings["NCCL_BUFFSIZE"] == "2", "the environment wins"
     assert found.settings["NCCL_IB_HCA"] == "mlx5"
 
 
