@@ -6,10 +6,11 @@
 #   benchmarks/gpu_machine.sh SECONDS PART...          # there, with .carry/gpu: each part until its time is up
 #
 # Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU they
-# need LIBNCCL), steps, strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, rows:NAME,NAME (of benchmarks.matrix),
+# need LIBNCCL), gpu-tests (all of tests/gpu), steps, strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, ep-host and
+# ep-nvlink (lagom tune on AlltoAll; then AGAIN next starts and plain NCCL in turns), rows:NAME,NAME (of benchmarks.matrix),
 # whole:NAME,NAME (of benchmarks.whole_runs; ROUNDS: how many).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
-# part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-*.
+# part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-* and ep-*.
 # REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")/..
@@ -104,6 +105,14 @@ part() {
             benchmarks/jobs/tp_strands.py --schedule turns --micro 4 --steps 4000
         cp "$work/strands-tuned/bench.json" "$work/strands-tuned.json" || true
         unset NCCL_P2P_DISABLE
+        ;;
+    gpu-tests)
+        within gpu-tests env LAGOM_TEST_EVIDENCE="$work/gpu-tests.json" python3 -m pytest -p no:xdist --timeout 400 tests/gpu
+        ;;
+    ep-host | ep-nvlink)
+        within "$1" env AGAIN="${AGAIN:-4}" benchmarks/start_settings.sh "$work/$1" two-gpus "$1" --samples 14 --seed 2 \
+            --run-limit 60 --budget "${SEARCH:-400s}"
+        cp "$work/$1/bench.json" "$work/$1.json" || true
         ;;
     nodes-fsdp | nodes-ddp)
         within "$1" python3 -m benchmarks.nodes_start "${1#nodes-}" --out "$work/$1" --gpus "$gpus" --search "${SEARCH:-330s}" \

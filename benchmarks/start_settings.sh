@@ -6,11 +6,12 @@
 #
 #   benchmarks/start_settings.sh OUT [time-sliced|mps] [fsdp|ddp|ep] [options of lagom tune]
 #   benchmarks/start_settings.sh OUT one-node fsdp [options of lagom tune]
-#   benchmarks/start_settings.sh OUT two-gpus [fsdp-4096|fsdp-32768|copy-engines] [options of lagom tune]
+#   benchmarks/start_settings.sh OUT two-gpus [fsdp-4096|fsdp-32768|copy-engines|ep-host|ep-nvlink] [options of lagom tune]
 #
 # time-sliced, mps: two ranks as two nodes over loopback sockets. one-node: four ranks of FSDP on one node under MPS; it
 # needs NCCL 2.30.3 or later (LD_PRELOAD=/path/to/libnccl.so.2). two-gpus: a rank on each; as two nodes over loopback
-# sockets, and for copy-engines as one node over NVLink, with buffers in symmetric windows.
+# sockets, and as one node for copy-engines (over NVLink, with buffers in symmetric windows) and for AlltoAll (ep-host,
+# ep-nvlink).
 # AGAIN=3: after the search so many rounds of the next start (from the cache) and of plain NCCL, in turns.
 set -u
 out=$1 regime=${2:-time-sliced} kind=${3:-fsdp}
@@ -25,6 +26,9 @@ if [ "$regime" = one-node ]; then
 elif [ "$kind" = copy-engines ]; then
     export FSDP_COPY_ENGINE=1
     what='2 ranks on 2 GPUs as one node, NVLink; job: fsdp, T = 4096, 4 layers, buffers in symmetric windows'
+elif [ "$kind" = ep-host ] || [ "$kind" = ep-nvlink ]; then
+    [ "$kind" = ep-nvlink ] || export NCCL_P2P_DISABLE=1
+    what="2 ranks on 2 GPUs as one node, AlltoAll; job: $kind"
 else
     export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1
     what="2 ranks on $where as 2 nodes over loopback sockets, $regime; job: $kind"
@@ -47,6 +51,8 @@ copy-engines) job=("${torchrun[@]}" "$here/jobs/fsdp.py" --layers 4 --tokens 409
 ddp) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ddp.py" --layers 2 --tokens 2048 --steps 12) ;;
 one-node) job=(sh "$here/jobs/ranks.sh" 4 "$here/jobs/fsdp_nodes.py" --layers 4 --tokens 2048 --steps 60) ;;
 ep) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ep_two_batch.py" --layers 1 --tokens 8192 --steps 12) ;;
+ep-host) job=(sh "$here/jobs/ranks.sh" 2 "$here/jobs/ep_two_batch.py" --layers 1 --tokens 4096 --steps 45) ;;
+ep-nvlink) job=(sh "$here/jobs/ranks.sh" 2 "$here/jobs/ep_two_batch.py" --layers 1 --tokens 16384 --steps 45) ;;
 esac
 echo "regime: $what"
 python3 -m lagom tune --out "$out" --metric '"ms": ([0-9.]+)' --samples 7 "$@" -- "${job[@]}"

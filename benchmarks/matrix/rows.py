@@ -68,7 +68,7 @@ def rows() -> tuple[Row, ...]:
     """All of them, in the order in which they are run."""
     return tuple(
         row
-        for part in (_headline(), _proofs(), _nvlink(), _foreign_jobs(), _contention(), _alternatives(), _cells())
+        for part in (_headline(), _default(), _proofs(), _nvlink(), _foreign_jobs(), _contention(), _alternatives(), _cells())
         for row in part
     )
 
@@ -122,6 +122,26 @@ def _headline() -> Iterator[Row]:
         "host228-fsdp-32768", ">= 1.04x stock without chunk sizes, compute-bound", "bench", "fsdp.py", _fsdp(2, 32768),
         "host", "bundled", ("lagom", "autoccl", *BASELINES), cycles=8, seconds=560, target=1.04,
     )  # fmt: skip
+
+
+def _default() -> Iterator[Row]:
+    """The default strategy beside what a user could set or search, in one job."""
+    wide = ("--layers", "8", "--tokens", "8192")
+    experts = ("--layers", "4", "--tokens", "16384")
+    searches, by_hand = ("auto", "autoccl", "static"), (*BY_HAND, "set=any:>=1M:chunk=512K")
+    for name, script, options, host in (
+        ("fsdp-16384", "fsdp.py", _fsdp(3, 16384), True),
+        ("fsdp-8192", "fsdp.py", _fsdp(3, 8192), True),
+        ("nvlink-fsdp-4096", "fsdp.py", _fsdp(4, 4096), False),
+        ("nvlink-tp-8192", "tp_domino.py", wide, False),
+        ("nvlink-ep-16384", "ep_two_batch.py", experts, False),
+        ("nvlink-ddp-8192", "ddp.py", wide, False),
+    ):
+        arms = (*searches, *by_hand) if host else ("auto", *EP_ARMS[1:]) if options is experts else searches
+        yield Row(
+            f"default-{name}", "the default strategy: not behind the best setting by hand by more than 1 %", "bench",
+            script, options, *(("host", "2.30") if host else ()), arms=arms, cycles=8, seconds=280, arm="auto",
+        )  # fmt: skip
 
 
 def _proofs() -> Iterator[Row]:
