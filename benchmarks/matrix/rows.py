@@ -68,7 +68,16 @@ def rows() -> tuple[Row, ...]:
     """All of them, in the order in which they are run."""
     return tuple(
         row
-        for part in (_headline(), _default(), _proofs(), _nvlink(), _foreign_jobs(), _contention(), _alternatives(), _cells())
+        for part in (
+            _headline(),
+            _default(),
+            _proofs(),
+            _nvlink(),
+            _foreign_jobs(),
+            _contention(),
+            _alternatives(),
+            _cells(),
+        )
         for row in part
     )
 

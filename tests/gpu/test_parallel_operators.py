@@ -34,7 +34,7 @@ def test_every_result_is_exact_whatever_is_late(spot: Place, gpus: int, evidence
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(bool(SHARED_BY), reason="ranks that share a GPU have no peer access to each other")
-@pytest.mark.parametrize("part", ["graph", "reduce_overhead", "checkpointing", "memory", "strands"])
+@pytest.mark.parametrize("part", ["graph", "reduce_overhead", "checkpointing", "limited", "memory", "strands"])
 def test_a_block_is_exact_beside_what_jobs_do(spot: Place, gpus: int, part: str) -> None:
     command = [sys.executable, str(JOBS / "parallel_blocks.py"), "--ranks", str(gpus), "--parts", part]
     done = run(command, spot.environment(), spot.folder, 240)

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -28,12 +29,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import lagom.parallel as parallel
-from lagom.parallel import symmetric_pool
+from lagom.parallel import choosing, host_lead, symmetric_pool
 from lagom.parallel.strands import SCHEDULES, AllGather, ReduceScatter, Strands, linear
 
 ROWS, HIDDEN, MLP = 64, 64, 32  # of a rank
 REPLAYS = 6
-LATEST_CYCLES = 400_000  # 0.2 ms
+LATEST_CYCLES, BUSY_CYCLES = 400_000, 10_000_000  # 0.2 ms, 5 ms
+STEPS_LOOKED = 210  # of four calls
 LIMIT_S, KILLED_LIMIT_S = 90, 20  # of the process group
 VICTIM, PATIENCE_S = 1, 60.0
 PARTS: dict[str, Callable[[Rank], None]] = {}
@@ -136,6 +138,25 @@ def checkpointing(rank: Rank) -> None:
         found = checkpoint(block, *rank.leaves, rank.way, use_reentrant=reentrant)
         found.backward(rank.grad)  # torch.autograd.grad is not for the reentrant one
         same([found.detach(), *(leaf.grad for leaf in rank.leaves if leaf.grad is not None)], expected)
+
+
+@part
+def limited(rank: Rank) -> None:
+    """Copies that were measured to be the fastest stay while the device is behind its host, and calls are plain once it
+    waits for it."""
+    calls = 4 * STEPS_LOOKED
+    assert calls > host_lead.SKIPPED + host_lead.LAG + host_lead.LOOKED
+    with mock.patch.object(choosing, "best_of", return_value=rank.way):
+        for cycles in (BUSY_CYCLES, 0):
+            parallel.release()  # and so the choices
+            before, expected = len(parallel.choices()), rank.change()
+            for _ in range(STEPS_LOOKED):
+                if rank.is_cuda and cycles:
+                    torch.cuda._sleep(cycles)
+                found = rank.step("auto")
+            same(found, expected)
+            told = [one.limited for one in parallel.choices()[before:] if one.source == "measured"]
+            assert not rank.is_cuda or (told and set(told) == {not cycles}), (cycles, told)
 
 
 @part
