@@ -22,9 +22,9 @@ SHARED = {
     "tests/examples/test_examples.py": "torch",  # compiled once, with the benchmarks' jobs
     "tests/system/test_end_to_end.py": "end_to_end",
     "tests/unit/benchmarks/test_jobs.py": "torch",
-    "tests/unit/parallel/test_ranks.py": "parallel_ranks",
-    "tests/unit/parallel/test_strands.py": "parallel_strands",
-    "tests/unit/parallel/test_styles.py": "parallel_styles",
+    "tests/unit/parallel/test_ranks.py": "parallel",
+    "tests/unit/parallel/test_strands.py": "parallel",
+    "tests/unit/parallel/test_styles.py": "parallel",
     "tests/unit/report/test_profile_report.py": "profile_report",
 }
 

@@ -18,9 +18,6 @@ Amount = TypeVar("Amount")
 #: and where all their parameters may, without these. What goes on until enough has happened costs more on a busy
 #: machine.
 EXPENSIVE = {
-    "test_ranks.py::test_case": "four ranks of torch, started once for all cases",
-    "test_strands.py::test_case": "four ranks of torch, started once for all cases",
-    "test_styles.py::test_case": "four ranks of torch, started once for all cases; one of them compiles",
     "test_native.py::test_program[none-agreement_interleavings]": "every interleaving: fewer would prove less",
     "test_native.py::test_program[none-plugin_many]": "ranks call until a plan is agreed on",
     "test_native.py::test_program[address,undefined-plugin_many]": "ranks call until a plan is agreed on",

@@ -60,7 +60,7 @@ def run(
     imports: Sequence[str] = (),
 ) -> dict[str, Done]:
     """How each ended, by name. ``before``: what stands before the command, like ``lagom run --``; ``imports``:
-    modules beside NEEDED that ranks are forked with."""
+    modules that ranks are forked with, imported before NEEDED."""
     listed = folder / "jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
     command = [*before, python, "-m", __name__, str(listed), *imports]
@@ -125,7 +125,7 @@ def _run_script(command: list[str]) -> None:
 def main() -> None:
     if sys.argv[1].endswith(".py"):
         _run_script(sys.argv[1:])
-    for module in (*NEEDED, *sys.argv[2:]):
+    for module in (*sys.argv[2:], *NEEDED):
         importlib.import_module(module)
     jobs = [Job(**one) for one in json.loads(Path(sys.argv[1]).read_text())]
     Path(sys.argv[1]).with_name("codes.json").write_text(json.dumps({job.name: _code_of(job) for job in jobs}))

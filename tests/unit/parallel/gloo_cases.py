@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases that every rank of a gloo job runs, one after the other in one process group; a job's module has them as
-functions with ``@case`` and ends with :func:`run_cases`. A line of JSON for each: its name, and by rank what went
-wrong."""
+functions with ``@case`` (four ranks) or ``@case_of_two``, where more ranks show nothing else and cost several times as
+much, and ends with :func:`run_cases`. A line of JSON for each: its name, and by rank what went wrong."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -23,9 +24,13 @@ LIMIT_S = 600
 CASES: list[Callable[[], None]] = []
 
 
-def case(function: Callable[[], None]) -> Callable[[], None]:
-    CASES.append(function)
+def case(function: Callable[[], None], ranks: int = 4) -> Callable[[], None]:
+    if ranks == RANKS:
+        CASES.append(function)
     return function
+
+
+case_of_two = functools.partial(case, ranks=2)
 
 
 @contextlib.contextmanager

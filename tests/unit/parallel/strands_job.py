@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four ranks on gloo that run every case below, as ranks_job.py does. What is expected is autograd's own: the same
+"""Ranks on gloo that run the cases below, as those of ranks_job.py. What is expected is autograd's own: the same
 pieces one after the other, with collectives as autograd functions."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lagom.parallel.strands.trying import (
     TURNS_COPIES,
     TWO_STREAMS,
 )
-from tests.unit.parallel.gloo_cases import RANK, RANKS, case, raises, run_cases
+from tests.unit.parallel.gloo_cases import RANK, RANKS, case, case_of_two, raises, run_cases
 from tests.unit.parallel.shared_memory import copies_without_a_gpu
 
 MODELS = int(os.environ["SHAPES"])
@@ -165,8 +165,13 @@ class Failing:
         return self.function(*values)
 
 
+def raised_on_the_last() -> tuple[type[Exception], str]:
+    """Where a piece raises on the last rank: the error of this one, and a part of it."""
+    return (ValueError, "this rank") if RANK == RANKS - 1 else (RuntimeError, f"on rank {RANKS - 1} of the group")
+
+
 class FailsBackward(torch.autograd.Function):
-    """Raises in the backward on rank 2, where ``fails`` says so."""
+    """Raises in the backward on the last rank, where ``fails`` says so."""
 
     fails = False
 
@@ -176,12 +181,12 @@ class FailsBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        if FailsBackward.fails and RANK == 2:
+        if FailsBackward.fails and RANK == RANKS - 1:
             raise ValueError("a backward of this rank")
         return grad
 
 
-@case
+@case_of_two
 def an_error_of_a_piece_is_raised_on_every_rank_and_the_next_step_is_right() -> None:
     for name in (TURNS, ABREAST):
         for learnt in (True, False):
@@ -204,7 +209,7 @@ def an_error_of_a_piece_is_raised_on_every_rank_and_the_next_step_is_right() -> 
                 check(model, strands, 3)
 
 
-@case
+@case_of_two
 def an_error_in_a_backward_is_raised_on_every_rank() -> None:
     model = Model(random.Random(4), blocks=2)
     pieces = list(model.pieces)
@@ -213,7 +218,7 @@ def an_error_in_a_backward_is_raised_on_every_rank() -> None:
     strands = Strands(pieces, model.loss, dist.group.WORLD, TURNS)
     for learnt in (False, True):
         FailsBackward.fails = True
-        with raises(ValueError if RANK == 2 else RuntimeError, "this rank" if RANK == 2 else "on rank 2 of the group"):
+        with raises(*raised_on_the_last()):
             strands.step(*model.inputs(4))
         FailsBackward.fails = False
         model.zero_grad()
@@ -279,7 +284,7 @@ def what_does_not_fit_is_refused_on_every_rank() -> None:
         strands.step(batches, targets)
 
 
-@case
+@case_of_two
 def without_gradients_only_the_forward_runs() -> None:
     model = Model(random.Random(7), blocks=2).eval()
     batches, targets = model.inputs(3)
@@ -296,7 +301,7 @@ def without_gradients_only_the_forward_runs() -> None:
         model.zero_grad()
 
 
-@case
+@case_of_two
 def inputs_get_their_gradients_from_what_made_them() -> None:
     model = Model(random.Random(8), blocks=1)
     embedding = nn.Parameter(torch.randn(RANKS, model.width))
@@ -345,7 +350,7 @@ def chosen_with(took: dict[str, float], count: int = 2, near: bool = False) -> S
     return choice
 
 
-@case
+@case_of_two
 def the_choice_is_measured_and_the_same_on_every_rank() -> None:
     said: list[str] = []
     handler = logging.Handler(logging.INFO)
@@ -369,7 +374,7 @@ def the_choice_is_measured_and_the_same_on_every_rank() -> None:
 
 @case
 def copy_engines_move_what_is_gathered_and_scattered() -> None:
-    """The sums are made in another order; of integers they are exact."""
+    """Sums of integers are exact in every order."""
     with copies_without_a_gpu():
         first, second = CopyLanes(1024, group_named(dist.group.WORLD.group_name), torch.device("cpu")).lanes
         for rows in (1, 3):
@@ -379,7 +384,12 @@ def copy_engines_move_what_is_gathered_and_scattered() -> None:
             same([end() for end in ends], [torch.cat(shards), sum(whole).chunk(RANKS)[RANK]])
             ends = AllGather().start_backward(whole[RANK], first), ReduceScatter().start_backward(shards[RANK], second)
             same([end() for end in ends], [sum(whole).chunk(RANKS)[RANK], torch.cat(shards)])
-        parallel.release()
+
+
+@case_of_two
+def steps_by_copy_engines_give_the_same_gradients() -> None:
+    """The sums are made in another order."""
+    with copies_without_a_gpu():
         for seed, name in enumerate([*BY_COPIES] * 3):
             model = Model(random.Random(seed))
             strands = Strands(model.pieces, model.loss, dist.group.WORLD, name)
@@ -391,22 +401,22 @@ def copy_engines_move_what_is_gathered_and_scattered() -> None:
             parallel.release()
 
 
-@case
+@case_of_two
 def what_is_frozen_before_the_first_weight_that_is_trained_needs_no_backward() -> None:
     for name in (SEQUENTIAL, TURNS, ABREAST):
         model = Model(random.Random(13), blocks=2)
         for part in (model.norms, model.ups, model.downs):
             part[0].requires_grad_(False)
         pieces = list(model.pieces)
-        failing = pieces[-1] = Failing(pieces[-1], rank=2)
+        failing = pieces[-1] = Failing(pieces[-1], rank=RANKS - 1)
         strands = Strands(pieces, model.loss, dist.group.WORLD, name)
         check_frozen(model, strands, steps=4)
         failing.left = 2
-        with raises(ValueError if RANK == 2 else RuntimeError, "this rank" if RANK == 2 else "on rank 2 of the group"):
+        with raises(*raised_on_the_last()):
             strands.step(*model.inputs(3))
 
 
-@case
+@case_of_two
 def no_step_is_captured_before_a_schedule_is_chosen() -> None:
     model = Model(random.Random(12), blocks=1)
     strands = Strands(model.pieces, model.loss, dist.group.WORLD, TURNS)
@@ -419,7 +429,7 @@ def no_step_is_captured_before_a_schedule_is_chosen() -> None:
         strands.step(batches, batches)
 
 
-@case
+@case_of_two
 def memory_of_copies_goes_back_where_no_choice_needs_it() -> None:
     with copies_without_a_gpu():
         for name in (TURNS_COPIES, TURNS):
@@ -442,7 +452,7 @@ class Holder:
         return self(x)
 
 
-@case
+@case_of_two
 def wrapped_modules_are_refused_wherever_a_piece_has_them() -> None:
     class FSDPModule(nn.Linear):
         """By its name, as torch's."""
@@ -459,7 +469,7 @@ def wrapped_modules_are_refused_wherever_a_piece_has_them() -> None:
         Strands([lambda x: copied(x), *model.pieces[1:]], model.loss, dist.group.WORLD)
 
 
-@case
+@case_of_two
 def what_trains_may_change_between_steps_and_a_piece_raise_then() -> None:
     for name in (TURNS, ABREAST):
         for frozen_first in (True, False):
@@ -494,7 +504,7 @@ def check_frozen(model: Model, strands: Strands, steps: int = 2) -> None:
         same(gradients(model), expected)
 
 
-@case
+@case_of_two
 def hooks_of_a_weight_see_its_gradient() -> None:
     model = Model(random.Random(15), blocks=1)
     weight, seen = model.ups[0].weight, []
@@ -505,7 +515,7 @@ def hooks_of_a_weight_see_its_gradient() -> None:
     assert len(seen) == 12, (len(seen), "three of each of two steps, by strands and by autograd")
 
 
-@case
+@case_of_two
 def a_bias_is_added_as_torch_adds_it() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         for shape in ((5, 8), (3, 5, 8)):
@@ -517,15 +527,15 @@ def a_bias_is_added_as_torch_adds_it() -> None:
             same(*results)
 
 
-@case
+@case_of_two
 def a_schedule_that_memory_has_no_room_for_is_not_tried() -> None:
-    with mock.patch.object(stepping, "_free_bytes", return_value=0.0 if RANK == 2 else 1e12):
+    with mock.patch.object(stepping, "_free_bytes", return_value=0.0 if RANK else 1e12):
         choice = chosen_with({})
     assert "its activations need" in choice.refusals[ABREAST]
     assert ABREAST not in choice.times_ns
 
 
-@case
+@case_of_two
 def pieces_can_hold_collective_matmul() -> None:
     model = Model(random.Random(10), blocks=1)
     up = nn.Parameter(torch.randn(model.width, 4))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four ranks on gloo: models with torch's styles and with ours, in float64, so that only a wrong path makes a
+"""Ranks on gloo: models with torch's styles and with ours, in float64, so that only a wrong path makes a
 difference. Started by test_styles.py; a line of JSON for each case, as in ranks_job.py."""
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from torch.utils import checkpoint as checkpoints
 
 import lagom.parallel as ours
 from lagom.parallel import said_once, shared_gather, styles
-from tests.unit.parallel.gloo_cases import RANK, RANKS, case, run_cases
+from tests.unit.parallel import before_styles
+from tests.unit.parallel.gloo_cases import RANK, RANKS, case, case_of_two, run_cases
 
 WIDTH, HEADS, VOCABULARY, SEQUENCE = 16, 8, 32, 8
 Change = Callable[[nn.Module], Any]
@@ -219,17 +220,17 @@ def a_plan_as_in_torchtitan_is_equal() -> None:
         assert not said, said
 
 
-@case
+@case_of_two
 def a_batch_of_one_is_equal() -> None:
     compare(Llama, lambda m, kind: parallelize(m, kind, tp_mesh()), lambda m, step: train(m, step, 1), (6, 12, 4))
 
 
-@case
+@case_of_two
 def biases_are_equal() -> None:
     compare(lambda: Llama(bias=True), lambda m, kind: parallelize(m, kind, tp_mesh()), train, (6, 12, 4))
 
 
-@case
+@case_of_two
 def local_inputs_are_equal() -> None:
     """Block with plain tensors all the way."""
     compare(
@@ -240,7 +241,7 @@ def local_inputs_are_equal() -> None:
     )
 
 
-@case
+@case_of_two
 def frozen_weights_are_equal() -> None:
     def prepare(model: nn.Module, kind: Any) -> None:
         for name, one in model.named_parameters():
@@ -250,7 +251,7 @@ def frozen_weights_are_equal() -> None:
     compare(Llama, prepare, train, (6, 12, 4))
 
 
-@case
+@case_of_two
 def checkpointed_blocks_are_equal() -> None:
     def prepare(model: nn.Module, kind: Any) -> None:
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -267,7 +268,7 @@ def saves_products(context: Any, operator: Any, *_: Any, **__: Any) -> Any:
     return checkpoints.CheckpointPolicy.MUST_SAVE if save else checkpoints.CheckpointPolicy.PREFER_RECOMPUTE
 
 
-@case
+@case_of_two
 def selectively_checkpointed_blocks_are_equal() -> None:
     def contexts() -> Any:
         return checkpoints.create_selective_checkpoint_contexts(saves_products)
@@ -285,7 +286,7 @@ def selectively_checkpointed_blocks_are_equal() -> None:
     assert any(choice.source == "measured" and choice.times_ns for choice in ours.choices())
 
 
-@case
+@case_of_two
 def a_profiler_changes_nothing() -> None:
     def run(model: nn.Module, step: int) -> Tensor:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
@@ -318,6 +319,13 @@ def a_layer_with_fsdp_of_its_own_keeps_torchs_style() -> None:
         fully_shard(model, mesh=mesh["dp"])
 
     compare(Llama, prepare, train, (6, 10, 4))
+
+
+@case_of_two
+def dtensor_is_imported_with_the_styles_only() -> None:
+    assert not before_styles.HAS_DTENSOR
+    assert issubclass(ours.ColwiseParallel, torch_styles.ColwiseParallel)
+    assert not hasattr(ours, "SequenceParallels")
 
 
 class Odd(nn.Module):
@@ -356,7 +364,7 @@ def odd_plan(kind: Any, way: str, layouts: Any = None, local: bool = False) -> d
     }
 
 
-@case
+@case_of_two
 def a_module_may_use_its_input_in_any_way() -> None:
     for way in ("residual", "reshape", "changed first", "called twice", "one is not called"):
         for local in (False, True):
@@ -373,7 +381,7 @@ def a_module_may_use_its_input_in_any_way() -> None:
             assert not said or "computed for nothing" in said[0], said
 
 
-@case
+@case_of_two
 def other_layouts_and_sizes_are_equal() -> None:
     for layouts, calls in (
         ((Shard(0), Shard(0)), (2, 4, 2)),
@@ -394,7 +402,7 @@ def other_layouts_and_sizes_are_equal() -> None:
         compare(lambda: Odd(""), prepare, run, calls)
 
 
-@case
+@case_of_two
 def uneven_rows_keep_torchs_style() -> None:
     def run(model: nn.Module, step: int) -> Tensor:
         x = torch.randn(2, SEQUENCE + 3, WIDTH, generator=torch.Generator().manual_seed(step)).double()
@@ -408,7 +416,7 @@ def uneven_rows_keep_torchs_style() -> None:
     assert any("do not divide the rows of its output" in one for one in said), said
 
 
-@case
+@case_of_two
 def keyword_inputs_and_outputs_are_equal() -> None:
     class Named(Odd):
         def forward(self, *, x: Tensor) -> Tensor:
@@ -436,7 +444,7 @@ def keyword_inputs_and_outputs_are_equal() -> None:
     compare(lambda: Odd(""), both, lambda m, step: m(shard(step)).square().sum(), (2, 4, 0))
 
 
-@case
+@case_of_two
 def autocast_keeps_torchs_style() -> None:
     def run(model: nn.Module, step: int) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
@@ -450,7 +458,7 @@ def autocast_keeps_torchs_style() -> None:
     assert any("torch.autocast is on" in one for one in said), said
 
 
-@case
+@case_of_two
 def without_gradients_it_is_equal() -> None:
     results = []
     for kind in (torch_styles, ours):
@@ -467,7 +475,7 @@ def without_gradients_it_is_equal() -> None:
     torch.testing.assert_close(model(tokens(0)), results[1])
 
 
-@case
+@case_of_two
 def an_input_that_is_written_to_is_multiplied_again() -> None:
     for local in (False, True):
         for mode in (torch.no_grad, torch.inference_mode):
@@ -482,7 +490,7 @@ def an_input_that_is_written_to_is_multiplied_again() -> None:
             torch.testing.assert_close(results[1], results[0])
 
 
-@case
+@case_of_two
 def hooks_of_others_are_heeded() -> None:
     def prepare(model: nn.Module, kind: Any) -> None:
         model.w1.register_forward_pre_hook(lambda _, args: (args[0] * 2,))
@@ -492,7 +500,7 @@ def hooks_of_others_are_heeded() -> None:
     compare(lambda: Odd(""), prepare, lambda m, step: m(shard(step)).square().sum())
 
 
-@case
+@case_of_two
 def an_adapter_keeps_torchs_style() -> None:
     class Adapter(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
@@ -511,7 +519,7 @@ def an_adapter_keeps_torchs_style() -> None:
     )
 
 
-@case
+@case_of_two
 def experts_inside_are_not_multiplied_for_nothing() -> None:
     class Experts(nn.Module):
         def __init__(self) -> None:
@@ -535,7 +543,7 @@ def experts_inside_are_not_multiplied_for_nothing() -> None:
     assert any("no layer split by columns takes its input" in one for one in said), said
 
 
-@case
+@case_of_two
 def compilers_keep_the_operators() -> None:
     from torch._dynamo.backends.debugging import aot_eager
 

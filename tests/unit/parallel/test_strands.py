@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strands on four ranks of gloo: the cases of strands_job.py, in one job for all; and which schedule is taken."""
+"""Strands on ranks of gloo: the cases of strands_job.py; and which schedule is taken."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from tests.tiers import amount
-from tests.unit.parallel.gloo_jobs import Outcomes, check_case, names_in, outcomes_of
+from tests.unit.parallel.gloo_jobs import Outcomes, check_case, names_in
 
 pytest.importorskip("torch")
 
@@ -26,20 +25,14 @@ from lagom.parallel.strands.trying import (
     TWO_STREAMS,
 )
 
-CASES = names_in("strands")
 #: A Llama block and its loss.
 KINDS = (False, True, False, True, False, True, False, True, False)
 SAVED = {(one, piece): 10 for one in range(8) for piece in range(len(KINDS))}
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    return outcomes_of("strands", tmp_path_factory.mktemp("strands"), SHAPES=str(amount(6, 200)))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_case(outcomes: Outcomes, name: str) -> None:
-    check_case(outcomes, name)
+@pytest.mark.parametrize("name", names_in("strands"))
+def test_case(outcomes: dict[str, Outcomes], name: str) -> None:
+    check_case(outcomes["strands"], name)
 
 
 def wrong_order(order: Order, count: int) -> str:
