@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -80,7 +80,8 @@ class Strands:
         """Forward and backward of all; gradients are added to ``.grad`` as by one micro-batch after the other, the same
         bits. Under ``torch.no_grad()`` only the forward. A collective: every rank passes the same shapes.
 
-        :param micro_batches: of each a tensor or a tuple of what the first piece takes.
+        :param micro_batches: of each a tensor, or a tuple of what the first piece takes; lists and mappings in it are
+            looked into for shapes, other objects are not.
         :param targets: of each what ``loss`` takes last.
         :returns: the losses, without gradients.
         :raises UsageError: the ranks, or the micro-batches, do not fit together, on every rank; or the step is
@@ -302,13 +303,21 @@ def _elsewhere(ranks: Sequence[int]) -> str:
 
 def _about(values: Sequence[Any]) -> list[Any]:
     """What of the arguments decides which shapes are communicated."""
-    tensors = [one if isinstance(one, Tensor) else None for one in values]
-    return [one if one is None else (tuple(one.shape), str(one.dtype), one.requires_grad) for one in tensors]
+    return [(tuple(one.shape), str(one.dtype), one.requires_grad) for one in _tensors_in(values)]
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Also in lists, tuples and mappings, as tokenizers return them."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors_in(one)
 
 
 def _device_of(values: Sequence[Any]) -> torch.device:
     """That of a GPU, if one of them is there: what a piece is given may still be on the CPU."""
-    devices = (one.device for one in values if isinstance(one, Tensor))
+    devices = (one.device for one in _tensors_in(values))
     return next((one for one in devices if one.type != "cpu"), CPU)
 
 

@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import random
+from collections import UserDict
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
@@ -299,6 +300,22 @@ def without_gradients_only_the_forward_runs() -> None:
         assert strands.choices()[0].trains is False
         same(strands.step(batches, targets), expected)  # and with gradients it is another kind of step
         model.zero_grad()
+
+
+@case_of_two
+def a_micro_batch_may_be_a_mapping_and_its_shapes_differ() -> None:
+    model = Model(random.Random(9), blocks=1)
+    strands = Strands(
+        [lambda batch: batch["x"][0], *model.pieces],
+        lambda found, target: model.loss(found, target["x"]),
+        dist.group.WORLD,
+        TURNS,
+    )
+    for rows in (1, 2, 1):
+        batches, targets = ([torch.randn(RANKS * rows, model.width) for _ in range(3)] for _ in range(2))
+        expected = [*by_autograd(model, batches, targets), *gradients(model)]
+        found = strands.step([UserDict({"x": [one]}) for one in batches], [{"x": one} for one in targets])
+        same([*found, *gradients(model)], expected)
 
 
 @case_of_two
