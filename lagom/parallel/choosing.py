@@ -120,8 +120,9 @@ class Chosen:
             return self.captured
         if self.usual is self.limited:
             return self.usual
-        stream = torch.cuda.current_stream(device)
-        if not group.lead.look(stream, lambda share: group.largest([share], device)[0]):
+        if group.lead.limits is None:
+            group.lead.look(torch.cuda.current_stream(device), lambda share: group.largest([share], device)[0])
+        if not group.lead.limits:
             return self.usual
         say_once(
             "The host's launches limit this job, so calls of lagom.parallel take the plain way, which has the fewest; "

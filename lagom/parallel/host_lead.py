@@ -34,17 +34,15 @@ class HostLead:
         #: Whether launches limit the job, as all ranks know; None: not known yet.
         self.limits: bool | None = None
 
-    def look(self, stream: Any, agree: Callable[[float], float]) -> bool:
-        """At a call on a stream, before it is made. ``agree``: the largest share of all ranks, a collective that every
-        rank enters at the same call."""
-        if self.limits is None:
-            self._calls += 1
-            if self._calls > SKIPPED:
-                self._look(stream)
-            if self._looked == LOOKED:
-                self.limits = agree(self._reached / LOOKED) >= LIMITING
-                self._events.clear()
-        return bool(self.limits)
+    def look(self, stream: Any, agree: Callable[[float], float]) -> None:
+        """At a call on a stream, before it is made, as long as it is not known. ``agree``: the largest share of all
+        ranks, a collective that every rank enters at the same call."""
+        self._calls += 1
+        if self._calls > SKIPPED:
+            self._look(stream)
+        if self._looked == LOOKED:
+            self.limits = agree(self._reached / LOOKED) >= LIMITING
+            self._events.clear()
 
     def _look(self, stream: Any) -> None:
         if len(self._events) == LAG:
