@@ -180,6 +180,8 @@ def _of_whole_steps() -> Iterator[str]:
         yield f"{steps['8b', 8192, 'dtensor']:.2f} by DTensor's styles"
     yield f"{two['8b', 2048, 'graphs']:.2f} for 8B with 2,048 tokens in CUDA graphs"
     yield f"{four['8b', 2048, 'graphs']:.2f} in CUDA graphs"
+    peak = _whole_steps("h200x2")["8b", 8192, "dtensor"]["peak_bytes"]
+    yield f"was {100 * (peak['chosen'] / peak['plain'] - 1):.0f} % above that of torch's styles"
     plain = gain(_whole_steps("h200x2")["8b", 2048, "eager"]["samples_ns"], "plain_operators")[0]
     yield f"slower, {two['8b', 2048, 'eager']:.2f}; by the plain way it was {plain:.2f}"
 
