@@ -16,10 +16,6 @@ from lagom.headroom import MOST_CHANNELS, Headroom, parse
 from lagom.journal import CommState, RunState
 from lagom.report.advice import Advice, Group, Standing
 
-#: Channels of send/recv worth a try, as shares of what NCCL derives: p2pnChannels is a power of two.
-_P2P_SHARES = (2, 4)
-_P2P_CHUNKS = (256 << 10, 1024 << 10)
-
 
 def advise_from_log(run: RunState) -> tuple[Advice, ...]:
     """Proposals of a log's newest job, and its verdict on head-room."""
@@ -27,8 +23,7 @@ def advise_from_log(run: RunState) -> tuple[Advice, ...]:
     found: list[Advice] = []
     for search in run.searched:
         found += _of_search(search, _built(search), room, alone=len(run.comms) == 1)
-    most = max((built for comm in run.comms.values() if (built := _built(comm))), default=None)
-    return (*found, *_send_recv(run.end, most))
+    return (*found, *_send_recv(run.end))
 
 
 def _built(comm: CommState) -> int | None:
@@ -157,8 +152,9 @@ def _threads(search: CommState, reason: str) -> list[Advice]:
 # -- send/recv
 
 
-def _send_recv(end: journal.JobEnd | None, built: int | None) -> list[Advice]:
-    """EP's AlltoAll and pipeline sends: NCCL asks no tuner about them."""
+def _send_recv(end: journal.JobEnd | None) -> list[Advice]:
+    """EP's AlltoAll and pipeline sends: NCCL asks no tuner about them. By hand no setting helped everywhere: what was
+    9 % faster on one machine through host memory gained nothing, or lost, on another."""
     calls = [
         (record.name or f"communicator {record.communicator}", record.send_recv)
         for record in (end.not_asked if end is not None else ())
@@ -168,15 +164,7 @@ def _send_recv(end: journal.JobEnd | None, built: int | None) -> list[Advice]:
         return []
     names, counts = zip(*calls, strict=True)
     evidence = (
-        f"{sum(counts)} send/recv calls (AlltoAll among them) on {', '.join(names)}; their channels and chunk stand at "
-        "init"
+        f"{sum(counts)} send/recv calls (AlltoAll among them) on {', '.join(names)}; their channels, chunk and buffer "
+        "stand at init, and which helps depends on the transport: `lagom tune -- CMD` finds it out and tries them"
     )
-    channels = 1 << ((built or 32) - 1).bit_length()  # NCCL rounds up to a power of two
-    fewer = [channels // share for share in _P2P_SHARES if channels >= share]
-    tries = [
-        *(("NCCL_MAX_P2P_NCHANNELS", count, f"{count} channels for send/recv and AlltoAll (NCCL derives {channels} "
-           "from its own)") for count in fewer),
-        *(("NCCL_P2P_NVL_CHUNKSIZE", size, f"chunks of {size >> 10} KiB for send/recv over NVLink (NCCL's own: 512)")
-          for size in _P2P_CHUNKS),
-    ]  # fmt: skip
-    return [Advice.of_variable(what, evidence, name, value) for name, value, what in tries]
+    return [Advice("start settings for send/recv and AlltoAll", Standing.PROPOSAL, evidence)]

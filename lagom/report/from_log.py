@@ -209,7 +209,7 @@ def _moves_away(trials: Iterable[TriedConfig], ours: CommConfig, since: int) -> 
 # -- what NCCL ran without asking a tuner
 
 _SEND_RECV = "NCCL has no tuner for it; its channels and chunk are fixed when the communicator is built"
-_P2P_KNOBS = "NCCL_MAX_P2P_NCHANNELS, NCCL_P2P_NVL_CHUNKSIZE at the next start: see below"
+_P2P_KNOBS = "start settings, which `lagom tune` tries: see below"
 _SYMMETRIC = "kernels on window-registered buffers choose their own, few CTAs"
 _COPY_ENGINE = "copy engines move the data; no SM is taken"
 _NOTHING = "asked without an algorithm on offer, as for candidates of symmetric kernels"

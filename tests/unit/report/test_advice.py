@@ -132,6 +132,10 @@ def test_a_cap_is_only_proposed_and_only_if_every_site_has_one() -> None:
     assert about(advice_of(log([], channels(4, 8), verdict="stock_is_best")), "CTAs") == []
 
 
+#: What gives two: a cap of channels, and threads.
+TWO_PROPOSALS = Assignment((CommConfig(channels=4, threads=256), CommConfig(channels=8, threads=256)))
+
+
 def test_threads_that_won_are_proposed() -> None:
     won = Assignment((CommConfig(channels=4, threads=256), CommConfig(channels=4, threads=256)))
     (found,) = about(advice_of(log([], won)), "threads")
@@ -140,10 +144,10 @@ def test_threads_that_won_are_proposed() -> None:
 
 
 def test_send_recv_is_proposed_with_its_count_and_never_as_measured() -> None:
-    found = about(advice_of(log([], channels(4, 8), send_recv=480)), "send/recv")
-    assert {advice.standing for advice in found} == {Standing.PROPOSAL}
-    assert [advice.environment.get("NCCL_MAX_P2P_NCHANNELS") for advice in found][:2] == ["16", "8"]
-    assert all("480 send/recv calls" in advice.evidence for advice in found)
+    (found,) = about(advice_of(log([], channels(4, 8), send_recv=480)), "send/recv")
+    assert (found.standing, found.environment, found.arms) == (Standing.PROPOSAL, {}, ())
+    assert "480 send/recv calls" in found.evidence
+    assert "`lagom tune -- CMD`" in found.evidence
     assert about(advice_of(log([], channels(4, 8))), "send/recv") == []
 
 
@@ -201,12 +205,11 @@ def test_an_arm_that_brought_nothing_is_a_remark() -> None:
 
 
 def test_a_proposal_that_was_measured_is_one_no_more() -> None:
-    proposals = advice_of(log([], channels(4, 8), send_recv=480))
-    measured, _ = advise_from_record(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}), "b")
+    proposals = advice_of(log([], TWO_PROPOSALS))
+    measured, _ = advise_from_record(bench(**{"NCCL_MAX_CTAS=8": 0.9}), "b")
     found = Advices("x", join_advice(proposals, measured))
-    assert [advice.environment for advice in found.gains] == [{"NCCL_MAX_P2P_NCHANNELS": "16"}]
-    assert "env=NCCL_MAX_P2P_NCHANNELS=16" not in output.list_proposed_arms(found)
-    assert "env=NCCL_MAX_P2P_NCHANNELS=8" in output.list_proposed_arms(found)
+    assert [advice.environment for advice in found.gains] == [{"NCCL_MAX_CTAS": "8"}]
+    assert output.list_proposed_arms(found) == ("env=NCCL_NTHREADS=256",)
 
 
 def processes(seconds: Mapping[str, Sequence[float]]) -> BenchRecord:
@@ -386,20 +389,20 @@ def run(*words: str) -> Any:
 
 
 def test_the_command_finds_what_was_measured_beside_the_log(tmp_path: Path) -> None:
-    job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
+    job = folder(tmp_path / "lagom-a", log([], TWO_PROPOSALS))
     assert "Not measured" in run(str(job)).stdout
     assert run(str(job), "--export").stdout == "# nothing was measured to be worth it\n"
     (job / "advise").mkdir()
-    (job / "advise" / "bench.json").write_text(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}).model_dump_json())
-    assert run(str(job), "--export").stdout == "export NCCL_MAX_P2P_NCHANNELS=16\n"
+    (job / "advise" / "bench.json").write_text(bench(**{"NCCL_MAX_CTAS=8": 0.9}).model_dump_json())
+    assert run(str(job), "--export").stdout == "export NCCL_MAX_CTAS=8\n"
     value = json.loads(run(str(job), "--json").stdout)
-    assert value["advice"]["environment"] == {"NCCL_MAX_P2P_NCHANNELS": "16"}
+    assert value["advice"]["environment"] == {"NCCL_MAX_CTAS": "8"}
     assert value["advice"]["advice"][0]["standing"] == "measured gain"
 
 
 @pytest.mark.parametrize("option", ["--config", "--megatron"])
 def test_a_file_that_cannot_be_written_is_one_sentence(option: str, tmp_path: Path) -> None:
-    job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
+    job = folder(tmp_path / "lagom-a", log([], TWO_PROPOSALS))
     ran = run(str(job), option, str(tmp_path / "none" / "p"))
     assert isinstance(ran.exception, UsageError), ran.exception
     assert str(ran.exception).endswith("cannot be written (there is no such folder); name another file.")
@@ -407,7 +410,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(option: str, tmp_path: Pa
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
 def test_a_saved_config_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
-    job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
+    job = folder(tmp_path / "lagom-a", log([], TWO_PROPOSALS))
     save_config(SavedConfig(Fingerprint(), (Section(8, 1, 0),)), job / "config.lagom")
     ran = run(str(job), "--config", "/dev/full")
     assert isinstance(ran.exception, UsageError), ran.exception
@@ -415,7 +418,7 @@ def test_a_saved_config_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_the_printed_command_measures_the_proposals_where_the_next_report_finds_them(tmp_path: Path) -> None:
-    job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
+    job = folder(tmp_path / "lagom-a", log([], TWO_PROPOSALS))
 
     def printed() -> list[str]:
         (line,) = (line for line in run(str(job)).stdout.splitlines() if "lagom bench --arms" in line)
@@ -426,7 +429,7 @@ def test_the_printed_command_measures_the_proposals_where_the_next_report_finds_
     assert first[first.index("--out") + 1] == str(job / "advise")
     assert int(first[first.index("--rounds") + 1]) > 6, "enough for so many arms"
     arms = first[first.index("--arms") + 1].split(",")
-    assert "env=NCCL_MAX_P2P_NCHANNELS=16" in arms
+    assert "env=NCCL_MAX_CTAS=8" in arms
     (job / "advise").mkdir()
     (job / "advise" / "bench.json").write_text(BenchRecord(command=["true"], arms=arms).model_dump_json())
     assert printed() == first, "it goes on where all of them are"

@@ -104,7 +104,7 @@ def test_the_story_is_told_in_nccls_words() -> None:
         "NCCL:  ring simple nc=24 nt=512 chunk=2M (NCCL's rule, default buffers)",
         "Lagom: nc=6; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
         "#3 it 30 nc=6: kept, 1.053x plain NCCL [1.042, 1.064] in 4 pairs, H 0.5: site 0",
-        "48 × send/recv and AlltoAll", "NCCL_MAX_P2P_NCHANNELS", "everything here: the communicator spans 2 nodes",
+        "48 × send/recv and AlltoAll", "which `lagom tune` tries", "everything here: the communicator spans 2 nodes",
         "No iteration was found here",
     ):  # fmt: skip
         assert wanted in text, wanted
