@@ -23,6 +23,7 @@ from tests.mutants.c_faults import c_faults
 from tests.mutants.python_faults import python_faults
 from tests.mutants.site import Fault
 from tests.mutants.tree import Outcome
+from tests.tiers import amount
 
 C = b"""/* a < b */
 #define MOST 7u
@@ -90,13 +91,29 @@ def sources() -> dict[str, bytes]:
     return found
 
 
+def planted_together(source: bytes, faults: list[Fault]) -> tuple[bytes, list[Fault]]:
+    """With all faults, in their order, that begin behind the one before; and those that are left."""
+    planted, left, behind = b"", [], 0
+    for fault in faults:
+        if fault.start < behind:
+            left.append(fault)
+        else:
+            planted += source[behind : fault.start] + fault.new.encode()
+            behind = fault.end
+    return planted + source[behind:], left
+
+
 def test_every_python_fault_can_be_read_and_every_area_has_tests(sources: dict[str, bytes]) -> None:
+    """Many in one text: first those that hold no other one, then those around them."""
     for path, source in sources.items():
         assert area_of(path).name
         assert stages(path, "constant")
         if path.endswith(".py"):
-            for fault in list(python_faults(path, source))[::10]:
-                ast.parse(fault.planted(source))
+            faults = sorted(python_faults(path, source), key=lambda fault: (fault.end, -fault.start))
+            for _ in range(amount(2, 100)):
+                planted, faults = planted_together(source, faults)
+                ast.parse(planted)
+                faults.sort(key=lambda fault: (fault.start, -fault.end))
 
 
 def test_every_c_source_is_in_one_area() -> None:
@@ -127,8 +144,10 @@ def test_a_test_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_seed_gives_the_same_faults_again_and_every_rule_is_drawn(sources: dict[str, bytes]) -> None:
-    first = [fault for fault, _ in zip(draws(5, every_fault({})), range(300), strict=False)]
-    assert first == [fault for fault, _ in zip(draws(5, every_fault({})), range(300), strict=False)]
+    faults = every_fault({})
+    again = {area: {rule: [*found] for rule, found in rules.items()} for area, rules in faults.items()}
+    first = [fault for fault, _ in zip(draws(5, faults), range(300), strict=False)]
+    assert first == [fault for fault, _ in zip(draws(5, again), range(300), strict=False)]
     assert len({fault.key(sources[fault.path]) for fault in first}) == 300
     assert {"weaker ordering", "min and max", "statement left out", "constant returned"} <= {
         fault.operator for fault in first

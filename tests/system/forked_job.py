@@ -12,7 +12,6 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from lagom.demo import job
 from lagom.sim.virtual.rank import main as rank
 from tests.soak.forked import Forked, to_the_end
 
@@ -32,5 +31,7 @@ def forked(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd:
 
 
 if __name__ == "__main__":
+    from lagom.demo import job
+
     job.spawned = forked  # type: ignore[assignment]
     job.main()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom import journal
+from lagom.journal.reader import Tail
 from tests.forked_commands import Lagom
 from tests.waiting import wait_until
 
@@ -51,8 +52,11 @@ def bare_environment() -> dict[str, str]:
 def _end_after(process: Lagom, folder: Path, until: type | Callable[[list[Any]], bool], ending: int) -> None:
     """The signal is passed on to the job, which ends in order."""
 
+    tail, events = Tail(folder), list[Any]()
+
     def is_there() -> bool:
-        return has_event(folder, until) if isinstance(until, type) else until(events_in(folder))
+        events.extend(tail.unread())  # what is there already is not read again at every look
+        return any(isinstance(event, until) for event in events) if isinstance(until, type) else until(events)
 
     wait_until(lambda: process.poll() is not None or is_there(), f"{until.__name__} in {folder}")
     process.send_signal(ending)

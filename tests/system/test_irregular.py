@@ -32,7 +32,7 @@ Pair = tuple[SampleRecord, SampleRecord]  # of (incumbent, candidate)
 CALLS = fsdp_like_calls(3, 128 << 20)
 COMM_ID = 0x5A4D
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
-CAPTURED_AT = 1200  # iterations: learnt by then, and long before a search of the scene ends by itself
+CAPTURED_AT = 500  # iterations: learnt by then (150 to 190), and long before a search of the scene ends by itself
 #: Real time: some hundred iterations a second at most, so that an interruption comes after the learning on any machine.
 UNHURRIED_US = 10_000.0
 PAUSED_NS = 5e7  # an iteration with a pause is longer, one of the slowest candidate shorter

@@ -17,7 +17,8 @@ from lagom.wire.layout import ffi
 from tests.system.play import ENDS, UNHURRIED, Played, play, searches
 from tests.system.support import Job
 
-SCENE = Scene(ranks=4, layers=3, tokens=4096, noise=0.005)
+SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
+SMALL = replace(SCENE, layers=2)
 
 
 @pytest.mark.slow
@@ -59,7 +60,7 @@ def since_second_program(played: Played) -> list[Any]:
 def test_times_that_are_not_the_kernels_are_used_no_more(job: Job, tmp_path: Path) -> None:
     """In mid-search, or after it where that was over when we looked: what was measured by them counts for nothing, and
     the job is tuned by the host's calls."""
-    spec = replace(SCENE.spec(), timeline="profiler", profiler=True)
+    spec = replace(SMALL.spec(), timeline="profiler", profiler=True)
 
     refuted: list[bool] = []
 

@@ -33,7 +33,8 @@ TRAIN = """
 import os, sys, time
 from pathlib import Path
 sys.path[1:1] = ["{root}"]
-from tests.system.forked_job import forked, job
+from lagom.demo import job
+from tests.system.forked_job import forked
 job.spawned = forked
 folder = Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
@@ -43,6 +44,15 @@ while Path("hold-" + folder.name).exists():
     time.sleep(0.05)
 {more}
 job.main(["--sockets", "--iterations", "{iterations}", "--real-ms", "{real_ms}"])
+"""
+#: Ranks of `python -m lagom.demo.job` are forked from it, as those of forked_job.py: with this, a Python finds the
+#: module `spawned` comes from changed.
+FORKED_RANKS = """
+import sys
+if sys.orig_argv[1:3] == ["-m", "lagom.demo.job"]:
+    from lagom.sim.virtual import virtual_job
+    from tests.system.forked_job import forked
+    virtual_job.spawned = forked
 """
 #: Variables that the user has set are not searched: the groups are all there is, without a design.
 GROUPS_ALONE = {
@@ -107,7 +117,8 @@ def runs_in(place: Path) -> list[RunRecord]:
 @pytest.mark.slow
 def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_job_with_them(tmp_path: Path) -> None:
     """Named with --config, and out of the cache, where `lagom tune` has put it."""
-    cache = {"LAGOM_CACHE": str(tmp_path / "cache"), "LAGOM_CLOCK": "simulated"}
+    (tmp_path / "sitecustomize.py").write_text(FORKED_RANKS)
+    cache = {"LAGOM_CACHE": str(tmp_path / "cache"), "LAGOM_CLOCK": "simulated", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = tune(tmp_path, "--demo", "--budget", "20s", "--json", **cache)
     assert "simulated" in done.stderr
     result = json.loads(done.stdout)

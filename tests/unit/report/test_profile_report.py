@@ -184,7 +184,13 @@ def test_the_written_trace_says_the_same_again(simulated: Profile, written: list
     assert repr(again.patterns) == repr(shown.patterns)
 
 
-@pytest.mark.usefixtures("pictures_unsaved")
+@pytest.fixture
+def few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer iterations and ranks are simulated in `make test`."""
+    monkeypatch.setattr(profile_command, "_ENOUGH_KERNELS", amount(20_000, 400_000))
+
+
+@pytest.mark.usefixtures("pictures_unsaved", "few_kernels")
 def test_the_folder_of_a_profile_says_the_same_from_python(tmp_path: Path) -> None:
     """Both have the reference trace: given to `lagom profile` or simulated by it, written beside the trace."""
     out, numbers = tmp_path / "out", tmp_path / "numbers.json"
@@ -228,6 +234,7 @@ def test_json_has_plain_finite_numbers(real: Profile) -> None:
     assert math.isclose(sum(row["overhead"] for row in back["patterns"]), back["overhead"]["ns"], rel_tol=0.05)
 
 
+@pytest.mark.usefixtures("pictures_unsaved", "few_kernels")
 def test_command_on_a_trace_and_on_a_simulation(tmp_path: Path) -> None:
     numbers = tmp_path / "n.json"
     ran = run("profile", "--trace", str(DUMP), "--sms", "132", "--out", str(tmp_path / "o"), "--json", str(numbers))
@@ -240,6 +247,7 @@ def test_command_on_a_trace_and_on_a_simulation(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "profile.html").is_file()
 
 
+@pytest.mark.usefixtures("pictures_unsaved", "few_kernels")
 @pytest.mark.parametrize("workload", ["tp-llama3-8b", "ep-olmoe-1b-7b"])
 def test_every_kind_of_workload_can_be_simulated(
     workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -247,7 +255,6 @@ def test_every_kind_of_workload_can_be_simulated(
     """Two layers on one rank or two in `make test`; all layers, as users have them, in `make test-full`."""
     for kind in ("domino", "expert"):
         monkeypatch.setattr(workloads, kind, partial(getattr(workloads, kind), layers=amount(2, None)))
-    monkeypatch.setattr(profile_command, "_ENOUGH_KERNELS", amount(20_000, 400_000))
     ran = run("profile", "--simulate", "a40-nvlink", "--workload", workload, "--out", str(tmp_path))
     assert ran.exit_code == 0, ran.output
 
