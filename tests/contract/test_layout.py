@@ -7,6 +7,7 @@ the numpy rows of the two records.
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 from pathlib import Path
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 from lagom import records
-from lagom.wire import layout
+from lagom.sim.virtual import abi
+from lagom.wire import declarations, layout
+from lagom.wire.declarations import digest, write_parsed
 from lagom.wire.library import library
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -50,6 +53,24 @@ STRUCTS = [
     "lagom_region",
     "lagom_mapping",
 ]
+
+
+@pytest.mark.parametrize(
+    ("module", "declarations", "parsed"),
+    [
+        ("lagom.wire.declarations", declarations.DECLARATIONS, "lagom/wire/parsed.py"),
+        ("lagom.sim.virtual.abi", abi.DECLARATIONS, "lagom/sim/virtual/parsed_abi.py"),
+    ],
+)
+def test_what_is_loaded_was_parsed_from_the_declarations(module: str, declarations: str, parsed: str) -> None:
+    """By their digest: another release of cffi may write the same otherwise."""
+    assert f"\n# {digest(declarations)}\n" in (ROOT / parsed).read_text(), f"write it anew: python -m {module}"
+
+
+def test_what_is_written_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parsed(tmp_path / "parsed_sample.py", "struct sample { int first; char rest[12]; };")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("parsed_sample").ffi.sizeof("struct sample") == 16
 
 
 @pytest.mark.parametrize("name", STRUCTS)

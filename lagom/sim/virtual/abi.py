@@ -3,12 +3,16 @@
 
 Written from NCCL's public headers (``src/include/plugin/nccl_tuner.h`` and ``nccl_profiler.h`` of 2.21 .. 2.32), not
 from the plugin's own copy: where the two disagree about a byte, a virtual rank is meant to notice. Both are compared
-with the debug information of NVIDIA's wheels by ``tests/contract/test_abi.py``.
+with the debug information of NVIDIA's wheels by ``tests/contract/test_abi.py``. ``parsed_abi.py`` is made of it::
+
+    python -m lagom.sim.virtual.abi
 """
 
 from __future__ import annotations
 
-from cffi import FFI
+from pathlib import Path
+
+from lagom.sim.virtual.parsed_abi import ffi as ffi
 
 ALGORITHMS = 7
 PROTOCOLS = 3
@@ -120,11 +124,14 @@ typedef union {
 } profiler_state_args;
 """
 
-ffi = FFI()
-ffi.cdef(COMMON)
-for _version in TUNERS:
-    ffi.cdef(f"{_tuner(_version)}extern tuner_v{_version} ncclTunerPlugin_v{_version};")
-for _version in EVENTS:
-    ffi.cdef(_event(_version))
-for _version in PROFILER_INITS:
-    ffi.cdef(f"{_profiler(_version)}extern profiler_v{_version} ncclProfiler_v{_version};")
+DECLARATIONS = "".join([
+    COMMON,
+    *(f"{_tuner(version)}extern tuner_v{version} ncclTunerPlugin_v{version};\n" for version in TUNERS),
+    *map(_event, EVENTS),
+    *(f"{_profiler(version)}extern profiler_v{version} ncclProfiler_v{version};\n" for version in PROFILER_INITS),
+])  # fmt: skip
+
+if __name__ == "__main__":
+    from lagom.wire.declarations import write_parsed
+
+    write_parsed(Path(__file__).with_name("parsed_abi.py"), DECLARATIONS)

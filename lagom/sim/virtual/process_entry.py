@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cffi import FFI
 from numpy.typing import NDArray
 
 from lagom.wire.layout import (
@@ -26,17 +25,9 @@ from lagom.wire.layout import (
     MAX_SLOTS,
     ffi,
 )
-from lagom.wire.library import LIBRARY_FOLDER, library
+from lagom.wire.library import library
 
 PREPARED = 1  # enum lagom_switch_state
-
-_push_ffi = FFI()
-_push_ffi.cdef(
-    """
-    struct span { char bytes[64]; };
-    int lagom_kernel_ring_push(void *region, uint32_t process, const struct span *span);
-    """
-)
 
 
 class ProcessEntry:
@@ -45,8 +36,6 @@ class ProcessEntry:
     def __init__(self, region: Any, index: int) -> None:
         self._region, self.index = region, index
         self._process = region.processes[index]
-        self._library = _push_ffi.dlopen(str(LIBRARY_FOLDER / "liblagom.so"))
-        self._address = _push_ffi.cast("void *", int(ffi.cast("uintptr_t", region)))
         self._slots: dict[int, int] = {}
 
     @classmethod
@@ -129,9 +118,9 @@ class ProcessEntry:
     def push_spans(self, spans: NDArray[Any]) -> None:
         """Appends rows of ``KERNEL_SPAN`` to the process's kernel ring; what does not fit is counted as dropped."""
         rows = np.ascontiguousarray(spans, KERNEL_SPAN)
-        first, push = _push_ffi.from_buffer("struct span[]", rows), self._library.lagom_kernel_ring_push
+        first, push = ffi.from_buffer("struct lagom_kernel_span[]", rows), library().lagom_kernel_ring_push
         for index in range(len(rows)):
-            push(self._address, self.index, first + index)
+            push(self._region, self.index, first + index)
 
 
 def ffi_ready() -> int:
