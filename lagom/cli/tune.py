@@ -160,10 +160,11 @@ def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store[TuneRec
     from lagom.experiment.results_folder import discard
     from lagom.experiment.store import Store
     from lagom.tune import TuneRecord
+    from lagom.tune.tune_result import found_in
 
     claim_folder(request, _say, is_named=is_named)
     if fresh:
-        discard(request.folder)
+        discard(request.folder, found_in(request.folder))
     return Store(request, TuneRecord)
 
 

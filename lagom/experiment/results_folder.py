@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from lagom.experiment.store import FILE, BadRecord
@@ -57,13 +58,14 @@ def _others_link(path: Path) -> str:
     return ""
 
 
-def discard(folder: Path) -> None:
-    """Throw away what the folder holds of a benchmark; raises :class:`BadRecord`."""
-    path = folder / FILE
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        why = error.strerror or error
-        raise BadRecord(
-            f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
-        ) from error
+def discard(folder: Path, found: Iterable[str] = ()) -> None:
+    """Throw away what the folder holds of a benchmark, and the files named ``found`` that were made of it; raises
+    :class:`BadRecord`."""
+    for path in (*(folder / name for name in found), folder / FILE):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            why = error.strerror or error
+            raise BadRecord(
+                f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
+            ) from error

@@ -15,7 +15,7 @@ from lagom.errors import JournalError
 from lagom.files import open_own
 from lagom.journal.reader import parse, read
 from lagom.journal.run_state import RunState
-from lagom.journal.schema import Base, JobEnd, Passthrough
+from lagom.journal.schema import Base, JobEnd, JobStart, Passthrough
 from lagom.journal.writer import LOG_NAME, Journal
 
 #: Of a job beside which a controller waited in vain: NCCL was not used, or by one rank only. Not certain: a rank may
@@ -71,9 +71,12 @@ def write_death(folder: Path, death: str, *, was_killed: bool) -> None:
         log.write(Passthrough(reason=reason, cause="controller_died" if was_killed else ""))
 
 
-def write_end(folder: Path, reason: str, seconds: float) -> None:
-    """The last line that a controller did not come to write. Nothing where it did."""
+def write_end(folder: Path, reason: str, seconds: float, *, unsaid: JobStart | None = None) -> None:
+    """The last line that a controller did not come to write. Nothing where it did. ``unsaid``: the job's first line
+    where its controller wrote nothing at all; an end before it is then of an earlier job in this folder."""
     with Journal(folder) as log:
+        if unsaid is not None:
+            log.write(unsaid)
         if not isinstance(read_last_event(log.path), JobEnd):
             log.write(JobEnd(reason=reason, seconds=seconds))
 

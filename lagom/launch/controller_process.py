@@ -15,11 +15,12 @@ from typing import BinaryIO
 
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, not_ours, open_append
-from lagom.journal import LOG_NAME
+from lagom.journal import LOG_NAME, JobStart
 from lagom.journal.log_status import write_death, write_end
 from lagom.launch.job_plan import JobPlan
 from lagom.launch.supervise import Mask
 from lagom.settings import is_simulated, read, split_rules
+from lagom.version import __version__
 from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import controller_environment, controller_program
 from lagom.wire.region import unlink_if_unheld
@@ -39,6 +40,8 @@ class ControllerProcess:
 
     def __init__(self, plan: JobPlan, mask: Mask, log: BinaryIO) -> None:
         self.folder = plan.folder
+        self._start = JobStart(job=plan.job, mode=plan.mode, lagom=__version__, simulated_clock=is_simulated())
+        self._log_bytes = _size(plan.folder / LOG_NAME)
         key = find_job_key()
         self.region = region_path(key)
         self._complained = False
@@ -87,7 +90,16 @@ class ControllerProcess:
             reason = (
                 f"the job's command {job}; its controller {'had not started yet' if unready else describe_end(code)}"
             )
-            write_end(self.folder, reason, time.monotonic() - self._began)
+            wrote = _size(self.folder / LOG_NAME) != self._log_bytes
+            write_end(self.folder, reason, time.monotonic() - self._began, unsaid=None if wrote else self._start)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def describe_end(code: int) -> str:

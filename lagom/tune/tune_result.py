@@ -13,7 +13,7 @@ from typing import Any, Literal
 from lagom.config_file import Fingerprint, SavedConfig, save_config
 from lagom.environment import conf_file, read_conf
 from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
-from lagom.experiment.store import RunRecord, cannot_be_written
+from lagom.experiment.store import FILE, BadRecord, RunRecord, cannot_be_written, read_record
 from lagom.files import write_whole
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
@@ -23,6 +23,8 @@ from lagom.tune.screening import broken_settings, screened
 from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneRecord
 from lagom.tune.trials import best_so_far, entrants, next_trial
 from lagom.version import __version__
+
+CONFIG, CONF = "config.lagom", "nccl.conf"
 
 #: improved: the confirmed interval lies above 1. nothing_resolved: it holds 1. plain_is_best: every group was slower,
 #: or the winner turned out to be. unfinished: processes are missing.
@@ -149,10 +151,20 @@ class PlainNccl:
         return f"plain NCCL here means: {', '.join(parts)}" if parts else "plain NCCL: no NCCL_ variable is set"
 
 
+def found_in(folder: Path) -> tuple[str, ...]:
+    """The files that :func:`write_found` writes, where the folder holds a search: elsewhere they are others', as
+    the saved config in the log folder of a job."""
+    try:
+        read_record(folder / FILE, TuneRecord)
+    except BadRecord:
+        return ()
+    return (CONFIG, CONF)
+
+
 def write_found(saved: SavedConfig, folder: Path, text: str) -> tuple[Path, Path]:
     """Write a saved config, with ``text`` as its comment, and its start settings in a file for NCCL_CONF_FILE; returns
     both paths. Without start settings there is no second file. Raises :class:`lagom.experiment.store.BadRecord`."""
-    config, conf = folder / "config.lagom", folder / "nccl.conf"
+    config, conf = folder / CONFIG, folder / CONF
     try:
         save_config(saved, config, remark=text)
         if saved.environment:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from lagom import journal
 from lagom.doctor.libraries import has_nccl
 from lagom.launch import controller_process
 from lagom.launch.job_plan import JobPlan
+from lagom.launch.run_job import state_since
+from lagom.launch.status_text import describe_end, describe_next
 from tests.forked_commands import Lagom, lagom
 from tests.waiting import wait_until
 
@@ -169,6 +172,26 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
     controller.end(0)
     assert is_gone(pid)
     assert_nothing_left(place)
+
+
+def test_a_job_that_ends_before_its_controller_starts_has_a_log_of_its_own(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the second one in a folder: the end of the first job is not its own."""
+    for name, value in environment(place, LAGOM_JOB_ID="early").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(controller_process, "build_command_line", lambda plan, key: ["sleep", "100"])
+    folder = place / "lagom-early"
+    folder.mkdir()
+    plan = JobPlan("early", folder, {}, "tune", starts_controller=True, tunes=True)
+    for code in (0, 7):
+        began = time.time()
+        controller_process.ControllerProcess(plan, set(), controller_process.open_log(folder)).end(code)
+        run = state_since(folder, began)
+        assert run.end is not None
+        assert run.end.reason == f"the job's command ended with {code}; its controller had not started yet"
+        assert "nothing to tune: no NCCL" in describe_end(plan, run, 0, 1.0)
+        assert describe_next(plan, run, ["true"]).startswith("next: lagom doctor")
 
 
 @pytest.mark.parametrize(

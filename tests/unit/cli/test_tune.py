@@ -18,6 +18,8 @@ from lagom.cli.tune_nodes import facts_of_search
 from lagom.errors import UsageError
 from lagom.experiment import process
 from lagom.experiment.request import Request
+from lagom.experiment.store import ExperimentRecord
+from lagom.tune import TuneRecord
 
 
 def test_every_option_reaches_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +33,22 @@ def test_every_option_reaches_the_search(tmp_path: Path, monkeypatch: pytest.Mon
     assert (request.run_limit, request.budget, request.samples, request.seed) == (77.0, 120.0, 5, 3)
     assert (request.command, request.metric, request.higher_is_better) == (("true", "x"), "step (.+)", True)
     assert request.folder == tmp_path / "out"
+
+
+@pytest.mark.parametrize("is_search", [True, False])
+def test_fresh_deletes_what_the_earlier_search_found_and_no_config_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_search: bool
+) -> None:
+    monkeypatch.setattr(process, "leave_in_order", lambda: None)  # signal handlers of the whole process
+    monkeypatch.setattr(tune, "_tune", lambda *given: None)
+    record = TuneRecord(command=["true"]) if is_search else ExperimentRecord(command=["true"], schedule="bench")
+    (tmp_path / "bench.json").write_text(record.model_dump_json())
+    found = [tmp_path / "config.lagom", tmp_path / "nccl.conf"]
+    for path in found:
+        path.write_text("found earlier")
+    done = CliRunner().invoke(app, ["tune", "--out", str(tmp_path), "--fresh", "--", "true"])
+    assert done.exception is None, done.output
+    assert [path.exists() for path in found] == [not is_search] * 2
 
 
 @pytest.mark.parametrize("command", ["tune", "bench"])
