@@ -159,6 +159,7 @@ def _write_page(run: Run, html: Path) -> None:
 
 def _write_config(advices: Advices, log: Path, out: Path) -> None:
     from lagom.config_file import saved_in
+    from lagom.format import format_variables
     from lagom.journal.log_status import is_of_an_earlier_job
     from lagom.report.advice_text import write_into_config
 
@@ -166,7 +167,8 @@ def _write_config(advices: Advices, log: Path, out: Path) -> None:
     if is_of_an_earlier_job(mine, log):
         print(f"lagom: note: {mine} is of an earlier job than the newest one in its log", file=sys.stderr)
     asked = write_into_config(advices, mine, out)
-    print(f"lagom: {out} asks for {asked or 'nothing'}", file=sys.stderr)
+    settings = f"with {format_variables(asked)}" if asked else "without settings of a start"
+    print(f"lagom: written: {out}, {settings}", file=sys.stderr)
 
 
 def is_config(path: Path) -> bool:

@@ -82,13 +82,11 @@ def _last_channel_paid(search: CommState, place: int) -> journal.Move | None:
 def _only_channels(
     fewer: Sequence[journal.ConfigRecord], all_of_them: Sequence[journal.ConfigRecord], place: int
 ) -> bool:
-    """Whether two points differ at that site (and others changed with it) only in channels: fewer, or all."""
-    pairs = list(zip(fewer, all_of_them, strict=False))
-    different = [(old, new) for old, new in pairs if old != new]
-    return (
-        place < len(pairs)
-        and pairs[place] in different
-        and all(old.channels is not None and old.model_copy(update={"channels": None}) == new for old, new in different)
+    """Whether two points differ in the channels of that site and in nothing else: fewer, or all. A move that changed
+    other sites, too, says nothing of this one."""
+    different = [(at, old, new) for at, (old, new) in enumerate(zip(fewer, all_of_them, strict=False)) if old != new]
+    return [at for at, _, _ in different] == [place] and all(
+        old.channels is not None and old.model_copy(update={"channels": None}) == new for _, old, new in different
     )
 
 

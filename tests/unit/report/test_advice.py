@@ -89,6 +89,7 @@ def test_headroom_is_proposed_where_one_channel_less_was_slower() -> None:
     "path",
     [
         [move(2, channels(2, 2), "worse", "all at their floor")],  # everything moved: says nothing of the last channel
+        [move(2, channels(None, None), "better"), move(3, channels(1, 16), "worse", "43 % slower")],  # both sites
         [move(2, channels(4, 16), "worse"), move(3, channels(4, None), "tie", "equal")],
         [move(2, Assignment((STOCK, CommConfig(channels=16, chunk_bytes=1 << 20))), "worse"),
          move(3, Assignment((STOCK, STOCK)), "better")],  # the chunk moved as well
