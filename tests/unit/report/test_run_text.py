@@ -193,6 +193,13 @@ def test_a_replay_is_told_as_one() -> None:
     assert explained([*events()[:3], by_hand, agreed], "here").communicators[0].answer.startswith("Pinned by hand")
 
 
+def test_what_a_search_found_is_not_shown_as_in_force_once_rules_are_pinned() -> None:
+    put = journal.PlanPublished(communicator=0, epoch=9, start_call=9, purpose="pin", rules=("allgather: nc=2",))
+    text = text_of(explained([*events(), put, journal.PlanCommitted(communicator=0, epoch=9, start_call=9)], "here"))
+    assert "rule: allgather: nc=2\n  By the search before these rules, and not in force now:\n  AllGather" in text
+    assert "not in force now" not in text_of(explained(events(), "here"))
+
+
 def test_json_names_algorithms_as_nccl_does() -> None:
     value = json.loads(json.dumps(show.as_json(explained(events(), "here"))))
     site = value["communicators"][0]["sites"][0]
