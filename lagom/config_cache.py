@@ -174,7 +174,8 @@ class ConfigCache:
         if not any(PLACEHOLDER in word for word in job.command):
             general = (one.entry.job for one in same if any(PLACEHOLDER in word for word in one.entry.job.command))
             job = next(general, job)
-        path = self._configs / _name(job, machine)
+        name = f"{_digest(job.folder)}-{_digest(job.model_dump_json(), machine.model_dump_json())}{SUFFIX}"
+        path = self._configs / name
         entry = Entry(job=job, machine=machine, written=time.time(), by=by, nodes=nodes, exchange=exchange)
         for folder in (self.folder, self._configs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -236,10 +237,6 @@ def _is_for(entry: Entry, job: Job, machine: Machine) -> bool:
 
 def _writable_by_others(path: Path) -> str:
     return "may be written by others" if path.stat().st_mode & WRITABLE_BY_OTHERS else ""
-
-
-def _name(job: Job, machine: Machine) -> str:
-    return f"{_digest(job.folder)}-{_digest(job.model_dump_json(), machine.model_dump_json())}{SUFFIX}"
 
 
 def _digest(*texts: str) -> str:

@@ -306,6 +306,6 @@ def _read_program(plan: Any) -> tuple[TunedProgram, Assignment]:
         for index in range(plan.site_count)
     )
     shapes = tuple((sites[site].function, sites[site].bytes) for site in positions)
-    program = CallProgram(shapes, 0, len(shapes), steady=False, iterations_seen=0, iteration_ns=0.0)
+    program = CallProgram(shapes, 0, len(shapes), iterations_seen=0, iteration_ns=0.0)
     configs = tuple(read_config(plan.sites[index].incumbent) for index in range(plan.site_count))
     return TunedProgram(program, sites, positions, len(sites)), Assignment(configs)

@@ -151,7 +151,8 @@ def format_version(version: int | Sequence[int]) -> str:
 def format_config(config: Any) -> str:
     """``ring simple nc=3 chunk=256K``, or ``stock``: a config's value or its record in a log, whose names need not be
     those of any NCCL that we know."""
-    parts = [_word(value) for value in (config.algorithm, config.protocol) if value is not None]
+    names = [value for value in (config.algorithm, config.protocol) if value is not None]
+    parts = [value if isinstance(value, str) else value.name.lower() for value in names]
     if config.channels is not None:
         parts.append(f"nc={config.channels}")
     if config.chunk_bytes is not None:
@@ -171,10 +172,6 @@ def nccl_name(value: Any) -> str:
     """``AllGather`` of ``allgather``, ``Ring`` of Algorithm.RING; as it is where NCCL has no such name."""
     word = value if isinstance(value, str) else value.name.lower()
     return _NCCL_NAMES.get(word, _NCCL_NAMES.get(word.replace("_", ""), word))
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else str(value.name.lower())
 
 
 def describe_rule(rule: Any) -> str:

@@ -35,7 +35,11 @@ class CallHistoryCheck:
                 continue
             if self._have_parted(one, other, now) and one.communicator not in self._told:
                 self._told.add(one.communicator)
-                sentences.append(_sentence(one.communicator, one.calls))
+                sentences.append(
+                    f"communicator {one.communicator}: its ranks have made different calls (noticed at call "
+                    f"{one.calls}); nothing new can be agreed there, and NCCL itself hangs or corrupts where different "
+                    "collectives meet"
+                )
         return sentences
 
     def forget(self, communicator: int) -> None:
@@ -51,10 +55,3 @@ class CallHistoryCheck:
             return False
         call, since = self._suspected.setdefault(pair, (one.calls, now))
         return one.calls > call or now - since >= STILL_SECONDS
-
-
-def _sentence(communicator: int, call: int) -> str:
-    return (
-        f"communicator {communicator}: its ranks have made different calls (noticed at call {call}); nothing new can "
-        "be agreed there, and NCCL itself hangs or corrupts where different collectives meet"
-    )

@@ -82,9 +82,10 @@ class Controller:
             self._drain()
             for tuner in self.tuners.values():
                 tuner.step(now)
-            self.timeline.want(self._wants_timeline(), now)
+            self.timeline.want(any(tuner.wants_timeline for tuner in self.tuners.values()), now)
             self._notice_the_profile()
-            time.sleep(BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
+            is_busy = any(tuner.is_busy for tuner in self.tuners.values())
+            time.sleep(BUSY_SECONDS if is_busy else IDLE_SECONDS)
         for tuner in self.tuners.values():
             tuner.shut()
         self.timeline.want(False, time.monotonic())
@@ -213,12 +214,6 @@ class Controller:
             self._write_records()
             done = f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more"
             self.events.note(done, level="notice")
-
-    def _wants_timeline(self) -> bool:
-        return any(tuner.wants_timeline for tuner in self.tuners.values())
-
-    def _is_busy(self) -> bool:
-        return any(tuner.is_busy for tuner in self.tuners.values())
 
     # -- what is written
 

@@ -57,7 +57,8 @@ class DriftDetector:
         """One block's mean iteration in ns. True once Z has drifted; then ``latest`` says where to."""
         if len(self._first) < REFERENCE_BLOCKS:
             self._first.append(z)
-            self._set_reference()
+            self.reference = float(np.median(self._first))
+            self.sigma = scatter(np.abs(np.diff(np.log(np.asarray(self._first)))))  # of neighbouring blocks
             return False
         change = math.log(z / self.reference)
         self._slower = max(0, self._slower + (1 if change > self.threshold else -1))
@@ -66,9 +67,3 @@ class DriftDetector:
         if len(self._recent) > self.votes_needed:
             self._recent.popleft()
         return max(self._slower, self._faster) >= self.votes_needed
-
-    def _set_reference(self) -> None:
-        """Median, and scatter from neighbouring blocks."""
-        self.reference = float(np.median(self._first))
-        logs = np.log(np.asarray(self._first))
-        self.sigma = scatter(np.abs(np.diff(logs)))

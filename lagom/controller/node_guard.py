@@ -19,7 +19,7 @@ def leave_to_nccl(tuners: Collection[CommunicatorTuner], environ: Mapping[str, s
     if nodes > 1:
         reason = f"the job spans {nodes} nodes; use `lagom tune`, or set LAGOM_NODES=alone"
         for tuner in tuners:
-            tuner.pass_through(reason, "several_nodes")
+            tuner.pass_through(reason)
 
 
 def _count_nodes(tuners: Collection[CommunicatorTuner], environ: Mapping[str, str]) -> int:

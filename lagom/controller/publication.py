@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lagom.wire.plan import Plan
-from lagom.wire.region import Publication, Refusal, Region, Verdict
+from lagom.wire.region import Publication, Region, Verdict
 
 #: An offer that nobody answers though calls are made is withdrawn after this long. While none is made it stays open.
 OFFER_SECONDS = 20.0
@@ -134,14 +134,11 @@ class Offer:
                 return Progress.PENDING
             return self._decided(self.region.withdraw(self.communicator), "no rank answered in time")
         if verdict is Verdict.ABORTED and (refusal := self.region.refusal(self.communicator, self.epoch)) is not None:
-            return self._refused(refusal)
+            # It would say so again, unless it only came too late to remember.
+            self._decided(Verdict.ABORTED, f"a rank refused: {refusal.text}")
+            return Progress.PENDING if refusal.may_pass else Progress.FAILED
         differed = verdict is Verdict.ABORTED and self.region.histories_differed(self.communicator, self.epoch)
         return self._decided(verdict, DIFFERENT_CALLS if differed else "a rank arrived before all had answered")
-
-    def _refused(self, refusal: Refusal) -> Progress:
-        """A rank said no. It would say so again, unless it only came too late to remember."""
-        self._decided(Verdict.ABORTED, f"a rank refused: {refusal.text}")
-        return Progress.PENDING if refusal.may_pass else Progress.FAILED
 
     def _decided(self, verdict: Verdict, why_aborted: str) -> Progress:
         if verdict is Verdict.OPEN:

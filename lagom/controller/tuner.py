@@ -24,7 +24,7 @@ from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.pinning import Pinning
 from lagom.controller.timeline_control import TimelineControl
 from lagom.controller.tuner_state import TunerState
-from lagom.journal import Cause, PhaseName
+from lagom.journal import PhaseName
 from lagom.wire.plan import Rule
 from lagom.wire.region import Region
 from lagom.wire.views import CommunicatorView
@@ -89,13 +89,13 @@ class CommunicatorTuner:
         self.state.best = self.state.known = self.state.learned = None
         self._enter(Pinning(self.state))
 
-    def pass_through(self, reason: str, cause: Cause) -> None:
+    def pass_through(self, reason: str) -> None:
         """Search here no more, nor begin to. What is in force stays, and rules may still be pinned by hand."""
         is_searched = self._phase.is_early or self._phase.may_search
         if not is_searched or self.state.rules or self.view.node_count != 1:
             return
         self._phase.leave(reason)
-        self.state.events.passthrough(reason, self.view, cause=cause)
+        self.state.events.passthrough(reason, self.view, cause="several_nodes")
         self._may_pin = True
         self._enter(Stopped(self.state, "passthrough"))
 

@@ -138,7 +138,8 @@ def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -
     try:
         if _is_elsewhere(where, fields[6], fields[7], topology, reading):
             return None
-        _no_further_filter(fields)
+        for text, name in zip(fields[8:], ("numPipeOps", "regBuff"), strict=False):
+            wildcard(text, name)
     except UnsupportedRule as error:
         return RuleEntry(where, rule, str(error), topology)
     return RuleEntry(where, rule, only=topology)
@@ -181,11 +182,6 @@ def _size(text: str, name: str) -> int:
     if not 0 <= size <= NO_LIMIT:
         raise UnsupportedRule(f"{name} {text} is no size")
     return size
-
-
-def _no_further_filter(fields: list[str]) -> None:
-    for text, name in zip(fields[8:], ("numPipeOps", "regBuff"), strict=False):
-        wildcard(text, name)
 
 
 def _is_elsewhere(where: str, nodes: str, ranks: str, topology: Topology | None, reading: Reading) -> bool:

@@ -15,7 +15,7 @@ from lagom.cost.fit import FitError, ModelFit, fit
 from lagom.cost.fitted_model import FittedModel, Ladders
 from lagom.cost.gate import Trust, judge
 from lagom.cost.iteration import DependencyError, IterationModel, LumpedIteration, Schedule, TracedIteration, two_queues
-from lagom.cost.predict import Change, Prediction, compare, draws, predict, shrunk
+from lagom.cost.predict import Change, compare, draws, shrunk
 from lagom.cost.traced_kernels import Kernel, KernelTraceError, program_of, traced_program
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Ladders",
     "LumpedIteration",
     "ModelFit",
-    "Prediction",
     "Schedule",
     "TracedIteration",
     "Trust",
@@ -39,7 +38,6 @@ __all__ = [
     "fit",
     "judge",
     "model_of",
-    "predict",
     "program_of",
     "shrunk",
     "traced_program",

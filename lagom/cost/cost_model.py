@@ -114,7 +114,7 @@ class CostModel:
         use = equations.bandwidth_use(
             self.wire, per_call, chunk, self.passes, p.per_site("memory"), p.per_site("cache")
         )
-        rho = self.program.sm_loss(nc, p.per_site("sm"))
+        rho = equations.sm_loss(nc, p.per_site("sm"))
         return equations.slowdown(rho, nc, use, p.per_site("step"), p.per_site("bound"))
 
 

@@ -2,9 +2,8 @@
 """Equations 1 to 6 of the paper, as repaired (README.md: printed, computed, why).
 
 Plain functions over numpy arrays; everything broadcasts. Symbols are the paper's: ``x`` communication time, ``y``
-compute time, NC channels, C chunk, lambda SMs, mu threadblocks of a kernel, TB threadblocks an SM holds, V bandwidth
-that a communication takes from global memory. Times are nanoseconds, sizes bytes, bandwidths bytes per nanosecond
-(= GB/s).
+compute time, NC channels, C chunk, lambda SMs, V bandwidth that a communication takes from global memory. Times are
+nanoseconds, sizes bytes, bandwidths bytes per nanosecond (= GB/s).
 """
 
 from __future__ import annotations
@@ -81,20 +80,6 @@ def bandwidth_use(wire: Array, x: Array, chunk: Array, passes: Array, memory: Ar
     return np.minimum(MOST_BUSY, passes * (chunk / LARGE_CHUNK) ** zeta * wire * memory / x)
 
 
-def waves(blocks: Array, sms: float, blocks_per_sm: Array, nc: Array, a: float = 1.0) -> Array:
-    """g of Eq. 5: ceil(mu / ((lambda - a*NC) * TB)), the waves of a kernel of ``blocks`` threadblocks.
-
-    ``a`` in (0, 1] is what one channel really costs of an SM; the paper assumes 1.
-    """
-    free = np.maximum(1.0, sms - a * np.asarray(nc, dtype=float))
-    return np.ceil(blocks / (free * blocks_per_sm) - 1e-9)
-
-
-def wave_loss(blocks: Array, sms: float, blocks_per_sm: Array, nc: Array, a: float = 1.0) -> Array:
-    """rho: waves with NC channels running over waves without (>= 1), for kernels whose grid is known."""
-    return waves(blocks, sms, blocks_per_sm, nc, a) / waves(blocks, sms, blocks_per_sm, np.zeros(()), a)
-
-
 def sm_loss(nc: Array, share: Array) -> Array:
     """rho = lambda / (lambda - a*NC) for a mix of kernels (>= 1); ``share`` = a/lambda. Ceilings average out."""
     return 1.0 / np.maximum(0.1, 1.0 - share * nc)
@@ -113,7 +98,7 @@ def memory_loss(use: Array, bound: Array) -> Array:
 def slowdown(rho: Array, nc: Array, use: Array, sigma: Array, bound: Array) -> Array:
     """S_j: how many times longer compute takes while communication j runs, Eq. 5 and 6 put together.
 
-    ``rho`` is :func:`sm_loss`, or :func:`wave_loss` where grids are known. The overlapped part of y_i is multiplied by
-    it (Eq. 4); how large that part is comes out of the event simulation.
+    ``rho`` is :func:`sm_loss`. The overlapped part of y_i is multiplied by it (Eq. 4); how large that part is comes out
+    of the event simulation.
     """
     return rho * memory_loss(use, bound) + persistent_step(nc, sigma)

@@ -32,14 +32,12 @@ NO_SKILL_NEEDED = 0.01  # nor is any needed where the windows scatter by less, o
 @dataclass(frozen=True, slots=True)
 class Trust:
     """The gate's answer. ``error``: median of |log(predicted/measured)| of Z, left out; ``agreement``: share of the
-    clearly better or worse windows whose direction was predicted; ``correlation``: of
-    predicted and measured log Z."""
+    clearly better or worse windows whose direction was predicted."""
 
     trusted: bool
     reason: str
     error: float
     agreement: float
-    correlation: float
 
 
 def judge(fit: ModelFit) -> Trust:
@@ -47,7 +45,7 @@ def judge(fit: ModelFit) -> Trust:
     first, others = fit.observations[0], fit.observations[1:]
     if len(others) < FEWEST_WINDOWS:
         reason = f"only {len(others)} windows besides stock, {FEWEST_WINDOWS} are needed"
-        return Trust(False, reason, math.nan, math.nan, math.nan)
+        return Trust(False, reason, math.nan, math.nan)
     measured = np.array([math.log((seen.z or math.nan) / (first.z or math.nan)) for seen in others])
     noise = np.array([math.hypot(seen.error, first.error) for seen in others])
     missed = fit.left_out[1:]
@@ -59,7 +57,7 @@ def judge(fit: ModelFit) -> Trust:
     )
     praise = f"left-out windows: predicted with a median error of {error:.1%}, direction correct for {agreement:.0%}"
     reason = f"the model is not trusted: {objection}" if objection else praise
-    return Trust(objection is None, reason, error, agreement, correlation)
+    return Trust(objection is None, reason, error, agreement)
 
 
 def _directions(measured: Array, missed: Array, doubt: Array, noise: Array) -> tuple[float, int]:

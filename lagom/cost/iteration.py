@@ -27,7 +27,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lagom.cost import equations
 from lagom.cost.parameters import Array, Parameters
 from lagom.errors import LagomError
 
@@ -136,17 +135,13 @@ class _Simulation:
         elapsed = np.where(np.isfinite(elapsed), elapsed, 0.0)
         self.left_comm = np.where(flying, self.left_comm - elapsed, self.left_comm)
         self.left_segment = np.where(computing, self.left_segment - elapsed / pace, self.left_segment)
-        self._end_comms(flying & (until_comm <= until_segment))
-        self._end_segments(computing & (until_segment <= until_comm))
-        return elapsed, computing
-
-    def _end_comms(self, ended: Flags) -> None:
+        ended = flying & (until_comm <= until_segment)
         self.comm = self.comm + ended
         self.left_comm = np.where(ended, self.x[self.rows, self.comm], self.left_comm)
-
-    def _end_segments(self, ended: Flags) -> None:
+        ended = computing & (until_segment <= until_comm)
         self.segment = self.segment + ended
         self.left_segment = np.where(ended, self.quiet[self.rows, self.segment], self.left_segment)
+        return elapsed, computing
 
 
 def _with_sentinel(values: Array, last: float) -> Array:
@@ -156,10 +151,6 @@ def _with_sentinel(values: Array, last: float) -> Array:
 
 class IterationModel(Protocol):
     """What the model needs to know about an iteration. Arrays have the axes (parameter set, window[, site])."""
-
-    def sm_loss(self, nc: Array, share: Array) -> Array:
-        """rho of the compute that runs beside each site, for NC channels of which each takes ``share`` of the SMs."""
-        ...
 
     def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> SimulatedTimes:
         """Z and Y in ns, shape (q, w), from each site's time in one iteration and its slow-down, shape (q, w, sites).
@@ -174,9 +165,6 @@ class LumpedIteration:
     """An iteration of which only the number of sites is known."""
 
     sites: int
-
-    def sm_loss(self, nc: Array, share: Array) -> Array:
-        return equations.sm_loss(nc, share)
 
     def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> SimulatedTimes:
         groups = len(GROUPS)
@@ -198,9 +186,6 @@ class TracedIteration:
     alone       (segments,)       ns of each segment that ran with nothing beside it
     under       (segments, sites) ns of it that ran beside each site, as measured, so slowed down
     idle        (segments,)       ns inside a segment in which nothing ran and nothing was awaited (launch gaps)
-    rho         (sites, taken)    wave loss of the kernels beside each site when 0, 1, 2... SMs are taken; None where
-                                  grids are unknown
-    sms         lambda, 0 where unknown
     """
 
     schedule: Schedule
@@ -209,15 +194,6 @@ class TracedIteration:
     alone: Array
     under: Array
     idle: Array
-    rho: Array | None = None
-    sms: int = 0
-
-    def sm_loss(self, nc: Array, share: Array) -> Array:
-        if self.rho is None:
-            return equations.sm_loss(nc, share)
-        taken = np.broadcast_to(share * self.sms * nc, np.broadcast_shapes(share.shape, nc.shape))
-        columns = np.arange(self.rho.shape[1])
-        return np.stack([np.interp(taken[..., site], columns, row) for site, row in enumerate(self.rho)], axis=-1)
 
     def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> SimulatedTimes:
         shape = x.shape[:2]

@@ -20,14 +20,6 @@ UNKNOWN_MISS = 0.05  # taken for the equations' own error before anything was le
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """Predicted Z in ns with ``sigma``, the standard deviation of its logarithm (about the relative error)."""
-
-    z: float
-    sigma: float
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """Predicted Z of one assignment over another: ``ratio`` < 1 is faster; ``sigma`` is that of log(ratio)."""
 
@@ -46,12 +38,6 @@ class Change:
         u = gain / sigma
         density = math.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi)
         return gain * 0.5 * math.erfc(-u / math.sqrt(2.0)) + sigma * density
-
-
-def predict(fit: ModelFit, assignment: Assignment) -> Prediction:
-    """Z of ``assignment``, as the fit sees it."""
-    belief = _believe(fit, [assignment])
-    return Prediction(math.exp(belief.log_z[0]), math.sqrt(belief.covariance[0, 0]))
 
 
 def compare(fit: ModelFit, candidates: Sequence[Assignment], base: Assignment) -> list[Change]:

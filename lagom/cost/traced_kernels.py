@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.cost import equations
 from lagom.cost.iteration import FREE, Schedule, TracedIteration
 from lagom.cost.parameters import Array
 from lagom.errors import LagomError
@@ -36,15 +35,11 @@ class KernelTraceError(LagomError):
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One kernel of the iteration: ``start`` and ``end`` in ns on one clock. ``site`` is the site of a communication,
-    ``None`` for compute. ``blocks`` is mu, the grid (0 = unknown); ``blocks_per_sm`` is TB; ``persistent`` kernels keep
-    one block on every SM for as long as they run."""
+    ``None`` for compute."""
 
     start: float
     end: float
     site: int | None = None
-    blocks: int = 0
-    blocks_per_sm: int = 1
-    persistent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +53,8 @@ class _Busy:
         return np.interp(moment, self.times, self.total)
 
 
-def traced_program(
-    kernels: Sequence[Kernel], sites: int, sms: int = 0, lasting: Collection[int] = ()
-) -> TracedIteration:
-    """Read a program from one iteration's kernels; ``sms`` is lambda, 0 if unknown (then grids are not used).
+def traced_program(kernels: Sequence[Kernel], sites: int, lasting: Collection[int] = ()) -> TracedIteration:
+    """Read a program from one iteration's kernels.
 
     ``lasting``: sites whose results compute needs only where it is seen waiting for them (a ReduceScatter of gradients
     is for the optimizer, not for the next layer).
@@ -78,15 +71,14 @@ def traced_program(
         )
     schedule = Schedule(_triggers(comms, cuts), _consumers(comms, cuts, lasting))
     alone, under, idle = _work(comms, spans, cuts, sites)
-    rho = _rho(comms, compute, sites, sms)
     site_of = tuple(comm.site for comm in comms if comm.site is not None)
-    return TracedIteration(schedule, site_of, _shares(comms, sites), alone, under, idle, rho, sms)
+    return TracedIteration(schedule, site_of, _shares(comms, sites), alone, under, idle)
 
 
-def program_of(problem: Problem, kernels: Sequence[Kernel], sms: int = 0) -> TracedIteration:
+def program_of(problem: Problem, kernels: Sequence[Kernel]) -> TracedIteration:
     """The program of ``problem`` as traced; what its functions say about who needs their results is used."""
     lasting = {site.index for site in problem.sites if site.function == Function.REDUCE_SCATTER}
-    return traced_program(kernels, len(problem.sites), sms, lasting)
+    return traced_program(kernels, len(problem.sites), lasting)
 
 
 def _refuse_nonsense(comms: Sequence[Kernel], compute: Sequence[Kernel], sites: int) -> None:
@@ -185,28 +177,3 @@ def _shares(comms: Sequence[Kernel], sites: int) -> Array:
     time = np.array([max(comm.end - comm.start, 1e-9) for comm in comms])
     site = np.array([comm.site for comm in comms], dtype=np.intp)
     return time / np.bincount(site, weights=time, minlength=sites)[site]
-
-
-def _rho(comms: Sequence[Kernel], compute: Sequence[Kernel], sites: int, sms: int) -> Array | None:
-    """Eq. 5 for the kernels that really run beside each site: wave loss when 0, 1, 2... SMs are taken.
-
-    Persistent kernels lose lambda/(lambda - taken); their first step is the model's sigma. ``None`` where less than
-    half of the compute time has a known grid.
-    """
-    known = [kernel for kernel in compute if kernel.blocks > 0 or kernel.persistent]
-    if sms <= 0 or sum(k.end - k.start for k in known) < 0.5 * sum(k.end - k.start for k in compute):
-        return None
-    taken = np.arange(sms // 2 + 1, dtype=float)
-    loss = np.stack([_loss(kernel, sms, taken) for kernel in known])
-    weight = np.zeros((sites, len(known)))
-    for comm in comms:
-        for at, kernel in enumerate(known):
-            weight[comm.site, at] += max(0.0, min(comm.end, kernel.end) - max(comm.start, kernel.start))
-    weight += 1e-12 * np.array([kernel.end - kernel.start for kernel in known])  # a site beside nothing: the average
-    return weight @ loss / weight.sum(-1, keepdims=True)
-
-
-def _loss(kernel: Kernel, sms: int, taken: Array) -> Array:
-    if kernel.persistent:
-        return sms / (sms - taken)
-    return equations.wave_loss(np.array(float(kernel.blocks)), sms, np.array(float(kernel.blocks_per_sm)), taken)

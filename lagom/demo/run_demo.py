@@ -51,7 +51,6 @@ def run_demo(
     *,
     scene: Scene = DEFAULT_SCENE,
     folder: Path | None = None,
-    strategy: str = "auto",
     console: Console | None = None,
 ) -> int:
     """Play the demo and print its table; the exit code: 0, 1 if two ranks ever differed, 130 after Ctrl-C.
@@ -69,7 +68,7 @@ def run_demo(
         raise UsageError(f"{log} cannot be written to ({error.strerror}); name another folder in LAGOM_DIR.") from error
     console.print(_opening(scene, log), markup=False, highlight=False)
     try:
-        differences = _play(scene, job, log, run_state, console, seconds, strategy)
+        differences = _play(scene, job, log, run_state, console, seconds)
     except KeyboardInterrupt:
         console.print("stopped; no process and no shared memory is left.")
         console.print(_log_line(log), markup=False, highlight=False, soft_wrap=True)
@@ -107,18 +106,16 @@ def _opening(scene: Scene, log: Path) -> str:
     )
 
 
-def controller_arguments(scene: Scene, seconds: float, strategy: str) -> tuple[str, ...]:
+def controller_arguments(scene: Scene, seconds: float) -> tuple[str, ...]:
     """The search, its final A/B included, must be over before the demo is."""
     search = max(seconds / 3, seconds - OTHER_SECONDS)
-    return ("--strategy", strategy, "--seed", str(scene.seed), "--search-seconds", f"{search:.0f}")
+    return ("--strategy", "auto", "--seed", str(scene.seed), "--search-seconds", f"{search:.0f}")
 
 
-def _play(
-    scene: Scene, job: str, log: Path, run_state: RunState, console: Console, seconds: float, strategy: str
-) -> list[str]:
+def _play(scene: Scene, job: str, log: Path, run_state: RunState, console: Console, seconds: float) -> list[str]:
     """Run it until the search is over, pinned rules have been in force for a while, or the time is up; returns the
     calls that two ranks ran differently."""
-    tail, arguments, end = Tail(log), controller_arguments(scene, seconds, strategy), End()
+    tail, arguments, end = Tail(log), controller_arguments(scene, seconds), End()
     with (
         tempfile.TemporaryDirectory(prefix="lagom-demo-") as scratch,
         on_stage(scene, job, log, Path(scratch), arguments) as (controller, ranks),

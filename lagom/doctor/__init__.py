@@ -61,7 +61,9 @@ def examine(
         *atlas.examine(here, gpu, nccl.code),
     ]
     if trial is not None:
-        findings += _try_nodes(trial, here)
+        from lagom.doctor import nodes
+
+        findings += nodes.examine(trial, here, nodes.facts_of_node((), {}, here))
     verdict = judge(
         plugin_loads=all(finding.level is not Level.PROBLEM for finding in ours),
         nccl_found=bool(nccl.candidates),
@@ -70,9 +72,3 @@ def examine(
         problems=sum(finding.level is Level.PROBLEM for finding in findings),
     )
     return findings, verdict
-
-
-def _try_nodes(trial: NodesTrial, environ: Mapping[str, str]) -> list[Finding]:
-    from lagom.doctor import nodes
-
-    return nodes.examine(trial, environ, nodes.facts_of_node((), {}, environ))

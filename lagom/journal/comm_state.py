@@ -144,7 +144,6 @@ class CommState:
     moves: list[schema.Move] = field(default_factory=list)
     outcome: schema.Outcome | None = None
     phase: schema.Phase | None = None  # of its tuner; None: not recorded, as in a replay
-    searches: int = 0  # before this one
     drifts: int = 0
     drift: str = ""  # why it is being learnt again; empty once a program is found
     not_tuned: list[str] = field(default_factory=list)  # why it was left to NCCL
@@ -307,7 +306,6 @@ class CommState:
     def begin_search(self, program: schema.Program) -> None:
         """A program was found, perhaps not the first: numbers start anew, what was lost counts on."""
         self._lost_before = self.lost_iterations
-        self.searches += self.was_searched
         self.program, self.outcome, self.drift = program, None, ""
         self.best_speedup, self._standing = None, 1.0
         for kept in (self.moves, self._bases, self._points, self._tried):

@@ -64,7 +64,7 @@ class Rounds:
         go = Go(settings=dict(settings), number=number, limit=limit or 0.0)
         self._patiently(lambda: self._session.exchange.put_once(self._key("go"), go))
         stop, _ = self._take_part(go)
-        done = dict(zip(self._session.nodes, self._all_done(), strict=True))
+        done = {node: self._wait_for(self._key("done", seat), Done) for seat, node in enumerate(self._session.nodes)}
         self._count += 1
         return RoundResult(self._session.nodes[stop.by], stop.why, done)
 
@@ -123,11 +123,6 @@ class Rounds:
             mine = mine.model_copy(update={"ended": "us"})
         self._patiently(lambda: session.exchange.put_once(self._key("done", session.seat), mine))
         return stop, mine
-
-    def _all_done(self) -> Iterator[Done]:
-        """What each node's process gave, by seat; comes to its end when the last one has ended."""
-        for seat in range(len(self._session.nodes)):
-            yield self._wait_for(self._key("done", seat), Done)
 
     def _wait_for_go(self) -> Go | None:
         """The next round; None where the coordinator has ended the session."""

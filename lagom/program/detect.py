@@ -41,14 +41,12 @@ class CallProgram:
     """One iteration of one communicator.
 
     ``positions`` are the (function, bytes) of the calls that count, in order from position 0, which follows the longest
-    pause of the host. ``calls_per_iteration`` also counts the transparent calls between them; ``steady`` says whether
-    that number was the same in every iteration seen, so that the call at position 0 can be predicted.
+    pause of the host. ``calls_per_iteration`` also counts the transparent calls between them.
     """
 
     positions: tuple[tuple[Function, int], ...]
     first_call: int  # call number of a position 0
     calls_per_iteration: int
-    steady: bool
     iterations_seen: int  # in the calls it was found in; of a run after something irregular, in all
     iteration_ns: float  # median, by the host's clock
     calls_seen: int = 0  # that it was found in
@@ -67,7 +65,6 @@ class CallHistory:
     numbers: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
     shapes: list[tuple[int, int]] = field(default_factory=list)  # (function, bytes)
-    gaps: int = 0
 
     def extend(self, records: NDArray[Any]) -> None:
         """Append drained call records (dtype ``CALL_RECORD``), oldest first."""
@@ -80,7 +77,6 @@ class CallHistory:
         ):
             if self.numbers and number != self.numbers[-1] + 1:
                 self.clear()
-                self.gaps += 1
             self.numbers.append(number)
             self.times.append(time)
             self.shapes.append((function, size))
@@ -257,7 +253,6 @@ def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Cal
         positions=positions,
         first_call=history.numbers[starts[-1]],
         calls_per_iteration=int(np.median(lengths)),
-        steady=bool((lengths == lengths[-1]).all()),
         iterations_seen=len(starts) - 1,
         iteration_ns=typical,
         calls_seen=len(history.numbers),

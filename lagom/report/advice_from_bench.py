@@ -161,13 +161,13 @@ def compare_paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
     return None if ratio is None else Paired(arm, beside, ratio, _p(logs))
 
 
-def select_beyond_chance(found: Iterable[Paired], level: float = LEVEL) -> frozenset[str]:
+def select_beyond_chance(found: Iterable[Paired]) -> frozenset[str]:
     """The arms that differ, of all that were looked at: Holm (1979), so that none of them does by chance in more than
-    ``level`` of all records, however many arms were tried."""
+    ``LEVEL`` of all records, however many arms were tried."""
     ordered = sorted(found, key=lambda one: one.p)
     passed: list[str] = []
     for place, one in enumerate(ordered):
-        if one.p > level / (len(ordered) - place):
+        if one.p > LEVEL / (len(ordered) - place):
             break
         passed.append(one.arm)
     return frozenset(passed)

@@ -24,7 +24,7 @@ from lagom.records import STOCK, CommConfig
 from lagom.report.run_model import CommReport, RunReport, SiteReport
 
 
-def build_config_report(path: Path, environ: Mapping[str, str] | None = None) -> RunReport:
+def build_config_report(path: Path) -> RunReport:
     """The report on a saved config file; raises BadConfig where the plugin could not read it either."""
     saved = load_config(path)
     parts = [
@@ -39,7 +39,7 @@ def build_config_report(path: Path, environ: Mapping[str, str] | None = None) ->
         facts=_facts(saved.fingerprint, saved.evidence),
         communicators=tuple(parts),
         environment=saved.environment,
-        fit=fit(path, saved.fingerprint, os.environ if environ is None else environ),
+        fit=fit(path, saved.fingerprint, os.environ),
     )
 
 

@@ -133,13 +133,18 @@ def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
         ("cost:  ", part.cost),
     ]
     yield from ((2, Text(label + text)) for label, text in labelled if text)
-    yield from ((2, Text(f"rule: {rule}")) for rule in part.rules)
-    if part.rules and part.sites:
-        yield 2, Text("By the search before these rules, and not in force now:")
+    yield from _rules(part)
     yield from chain.from_iterable(map(_site, part.sites)) if everything else _sites(part.sites)
     if part.not_tuned:
         yield 2, Text("Not tuned here:", style="bold")
         yield from ((4, Text(_not_tuned(one))) for one in part.not_tuned)
+
+
+def _rules(part: CommReport) -> Iterator[Line]:
+    """They take the place of what a search had found at the sites."""
+    yield from ((2, Text(f"rule: {rule}")) for rule in part.rules)
+    if part.rules and part.sites:
+        yield 2, Text("By the search before these rules, and not in force now:")
 
 
 def _sites(sites: Sequence[SiteReport]) -> Iterator[Line]:

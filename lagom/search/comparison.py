@@ -210,9 +210,9 @@ class ComparisonSession:
             ratio=ratio,
             ratio_low=low,
             ratio_high=high,
-            x=_median([sample.x for sample in candidates]),
-            y=_median([sample.y for sample in candidates]),
-            z=_median([sample.z for sample in candidates]),
+            x=statistics.median_of_known([sample.x for sample in candidates]),
+            y=statistics.median_of_known([sample.y for sample in candidates]),
+            z=statistics.median_of_known([sample.z for sample in candidates]),
             pairs=len(result.pairs),
             discarded=result.discarded,
             lost_iterations=self._time_lost.lost,
@@ -222,8 +222,3 @@ class ComparisonSession:
             iterations=result.iterations,
             arm=arm.name,
         )
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    seen = [value for value in values if value is not None]
-    return float(np.median(seen)) if seen else None

@@ -16,7 +16,7 @@ import numpy as np
 
 from lagom.records import Assignment
 from lagom.search.moves import Pairs
-from lagom.search.statistics import MAD_TO_SIGMA, Estimate, Noise, estimate, outlier_mask
+from lagom.search.statistics import MAD_TO_SIGMA, Estimate, Noise, estimate, median_of_known, outlier_mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,9 @@ class Measurements:
             self.stock,
             z,
             0.0,
-            _median([sample.x for sample in samples]),
+            median_of_known([sample.x for sample in samples]),
             0.0,
-            _median([sample.y for sample in samples]),
+            median_of_known([sample.y for sample in samples]),
             _site_medians(self._by_site([sample.x_by_site for sample in samples])),
             None,
             len(pairs),
@@ -175,9 +175,9 @@ class Measurements:
             assignment,
             self._levels[self.stock].z * math.exp(found.value),
             found.se,
-            _median(x),
+            median_of_known(x),
             _relative_error(x, sigma),
-            _median(_kept(evidence.y, keep)),
+            median_of_known(_kept(evidence.y, keep)),
             _site_medians(by_site),
             tuple(_relative_error(list(column), sigma) for column in zip(*by_site, strict=True)) or None,
             len(evidence.log_z),
@@ -196,11 +196,6 @@ def _unspoilt(differences: list[float], noise: Noise) -> list[bool]:
 
 def _kept(values: list, keep: np.ndarray) -> list:
     return [value for value, good in zip(values, keep, strict=True) if good]
-
-
-def _median(values: list[float | None]) -> float | None:
-    seen = [value for value in values if value is not None]
-    return float(np.median(seen)) if seen else None
 
 
 def _relative_error(values: list[float | None], sigma: float) -> float:

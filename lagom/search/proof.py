@@ -35,7 +35,8 @@ class Proof:
         """95 % interval of :attr:`speedup`: of several tests the product of their bounds, which covers at least as
         often as the bounds of one."""
         bounds = [test.interval or (0.0, math.inf) for test in self.tests]
-        return 1.0 / math.prod(high for _, high in bounds), _inverse(math.prod(low for low, _ in bounds))
+        low, high = math.prod(low for low, _ in bounds), math.prod(high for _, high in bounds)
+        return 1.0 / high, 1.0 / low if low > 0.0 else math.inf
 
     @property
     def sentence(self) -> str:
@@ -52,7 +53,3 @@ class Proof:
 
 
 NOTHING_PROVEN = Proof(())
-
-
-def _inverse(value: float) -> float:
-    return 1.0 / value if value > 0.0 else math.inf

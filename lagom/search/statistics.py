@@ -10,7 +10,7 @@ for. Pure numpy, no scipy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -63,6 +63,12 @@ def signed_rank_cdf(count: int) -> np.ndarray:
     for rank in range(1, count + 1):
         ways[rank:] += ways[:-rank].copy()
     return np.cumsum(ways / ways.sum())
+
+
+def median_of_known(values: Iterable[float | None]) -> float | None:
+    """None where none is known."""
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
 
 
 def signed_rank_p(values: np.ndarray) -> float:
@@ -183,8 +189,8 @@ def resolvable(se: float, certainty: float) -> float:
     return math.expm1((certainty + POWER_80) * se)
 
 
-def has_more_outliers(slow: int, fast: int, level: float = 0.01) -> bool:
+def has_more_outliers(slow: int, fast: int) -> bool:
     """True if the candidate's iterations were spoilt more often than the incumbent's beyond chance (a sign test)."""
     total = slow + fast
     tail = sum(math.comb(total, k) for k in range(slow, total + 1)) / 2.0**total
-    return total > 0 and tail <= level
+    return total > 0 and tail <= 0.01

@@ -148,12 +148,10 @@ def _solve(
 ) -> tuple[Choice, int]:
     key = (simulator.machine, simulator.groups[group].segments, simulator.knobs, tuple(map(tuple, choices)))
     if key not in _SOLVED:
-        _SOLVED[key] = minimise(_group_cost(simulator, group, sites), choices)
+        _SOLVED[key] = minimise(
+            lambda choice: simulator.run_group(group, dict(zip(sites, choice, strict=True))).z, choices
+        )
     return _SOLVED[key]
-
-
-def _group_cost(simulator: Simulator, group: int, sites: Sequence[int]) -> Cost:
-    return lambda choice: simulator.run_group(group, dict(zip(sites, choice, strict=True))).z
 
 
 def _with_threads(simulator: Simulator, assignment: Assignment) -> Assignment:

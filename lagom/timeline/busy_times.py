@@ -68,14 +68,12 @@ class OverlapTimes:
         """HolisticTraceAnalysis: time in compute while communicating / time in communication. NaN without any."""
         return _ratio(self.overlap, self.x)
 
-    def oef(self, y_alone: Floats | None = None) -> Floats:
+    def oef(self) -> Floats:
         """DHelix Eq. 1, OEF = (T_i + T_j - P_ij) / min(T_i, T_j), with P the time when either runs.
 
-        Without ``y_alone`` both T are the busy times as measured (then it is overlap / min(X, Y)); with it, T_j is the
-        compute's time without communication beside it, which is what the equation means. NaN where either is 0.
+        Both T are the busy times as measured, so it is overlap / min(X, Y). NaN where either is 0.
         """
-        y = self.y if y_alone is None else y_alone
-        return _ratio(self.x + y - (self.x + self.y - self.overlap), np.minimum(self.x, y))
+        return _ratio(self.overlap, np.minimum(self.x, self.y))
 
     def typical(self) -> OverlapTimes:
         """Medians over the first axis."""

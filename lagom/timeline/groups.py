@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lagom.format import format_bytes
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.intervals import IntervalSet, merge, within
+from lagom.timeline.intervals import within
 from lagom.timeline.kernel_names import function_word
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.steps import Steps
@@ -77,18 +77,12 @@ class Groups:
         return tuple(self.site_of[members(self.first, self.places.size)[group]].tolist())
 
 
-def runs(table: KernelTable, tolerance_ns: int = TOLERANCE_NS) -> IntervalSet:
-    """The communication runs of a whole trace, by time alone."""
-    comm = table.is_communication
-    return merge(table.start[comm], table.end[comm], tolerance_ns)
-
-
-def find_groups(table: KernelTable, steps: Steps, busy: Busy, tolerance_ns: int = TOLERANCE_NS) -> Groups:
+def find_groups(table: KernelTable, steps: Steps, busy: Busy) -> Groups:
     """The groups, sites and patterns of one rank's steps."""
     places = _in_order(table, steps)
     if not places.size:
         return Groups(places, np.empty(0, np.int64), (), np.empty(0, np.int64), (), np.empty(0, np.int64))
-    first = _first_of_runs(table, steps, places, tolerance_ns)
+    first = _first_of_runs(table, steps, places)
     compute = _compute_classes(table, steps, _bounds(table, steps, places, first))
     class_of = np.repeat(compute, np.diff(np.append(first, places.size)))
     sites, site_of = _sites(table, steps, busy, places, class_of)
@@ -108,11 +102,11 @@ def _in_order(table: KernelTable, steps: Steps) -> NDArray[np.int64]:
     return places[np.argsort(offset, kind="stable")]
 
 
-def _first_of_runs(table: KernelTable, steps: Steps, places: NDArray[np.int64], tolerance_ns: int) -> NDArray[np.int64]:
+def _first_of_runs(table: KernelTable, steps: Steps, places: NDArray[np.int64]) -> NDArray[np.int64]:
     rows = steps.index[:, places]
     reach = np.maximum.accumulate(table.end[rows], axis=1)
     gap = np.median(table.start[rows[:, 1:]] - reach[:, :-1], axis=0)
-    return np.concatenate([[0], np.flatnonzero(gap > tolerance_ns) + 1])
+    return np.concatenate([[0], np.flatnonzero(gap > TOLERANCE_NS) + 1])
 
 
 def _bounds(table: KernelTable, steps: Steps, places: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -198,10 +192,10 @@ def _with_unique_names(sites: Sequence[SiteView]) -> tuple[SiteView, ...]:
     return tuple(replace(site, apart=size + slot) for site, size, slot in zip(sites, by_size, by_slot, strict=True))
 
 
-def describe_pattern(groups: Groups, pattern: int, most: int = 4) -> str:
-    """A pattern in words: its sites in order, equal neighbours counted, at most ``most`` of them named."""
+def describe_pattern(groups: Groups, pattern: int) -> str:
+    """A pattern in words: its sites in order, equal neighbours counted, at most four of them named."""
     names = [str(groups.sites[site]) for site in groups.patterns[pattern]]
     parts = [(name, len(list(same))) for name, same in groupby(names)]
-    spelled = [f"{count}× {name}" if count > 1 else name for name, count in parts[:most]]
-    hidden = sum(count for _, count in parts[most:])
+    spelled = [f"{count}× {name}" if count > 1 else name for name, count in parts[:4]]
+    hidden = sum(count for _, count in parts[4:])
     return " + ".join(spelled) + (f" + {hidden} more" if hidden else "")

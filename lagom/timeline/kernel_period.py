@@ -37,11 +37,10 @@ _MIN_STREAM_SHARE = 0.01
 
 
 class RepeatedRun(NamedTuple):
-    """The most common run of ``length`` signatures: where it starts, and the hash of the run at every index."""
+    """The most common run of ``length`` signatures, and where it starts."""
 
     length: int
     starts: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
 
 
 def signatures(table: KernelTable, exact: bool = True) -> NDArray[np.int64]:
@@ -125,7 +124,7 @@ def find_repeated_run(codes: NDArray[np.int64], length: int) -> RepeatedRun:
     values, first, votes = np.unique(hashes, return_index=True, return_counts=True)
     common = votes == votes.max()
     chosen = values[common][np.argmin(first[common])]
-    return RepeatedRun(length, _apart(np.flatnonzero(hashes == chosen), length), hashes)
+    return RepeatedRun(length, _apart(np.flatnonzero(hashes == chosen), length))
 
 
 def window_hashes(codes: NDArray[np.int64], length: int) -> NDArray[np.uint64]:

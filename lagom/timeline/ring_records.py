@@ -131,7 +131,7 @@ def _names(text: str) -> dict[int, str]:
         return {}
 
 
-def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank: int = 0, sms: int = 0) -> KernelTable:
+def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank: int = 0) -> KernelTable:
     """A table from ring records of one process. Kind and function are taken from the record; from the name only where
     what was recorded as compute has the name of another library's communication."""
     spans = spans[spans["source"] != layout.SPAN_NCCL_EVENT]
@@ -148,7 +148,7 @@ def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank:
         grid=spans["blocks"][keep], block=spans["threads"][keep], channels=spans["channels"][keep],
         kind=kind[keep], function=np.where(kind == KernelKind.COLLECTIVE, function, NO_FUNCTION)[keep],
         slot=_minus_one(spans["slot"], layout.UNKNOWN_RANK)[keep], call=_minus_one(spans["call"], layout.NO_CALL)[keep],
-        size=spans["bytes"][keep], rank=rank, sms=sms, source=KERNEL_RING, malformed=int(bad.sum()),
+        size=spans["bytes"][keep], rank=rank, source=KERNEL_RING, malformed=int(bad.sum()),
     )  # fmt: skip
 
 

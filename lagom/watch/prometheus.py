@@ -296,15 +296,11 @@ class _Snapshot(Collector):
         return (family.collect(self.node) for family in FAMILIES)
 
 
-def _registry(node: NodeSnapshot) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(_Snapshot(node))
-    return registry
-
-
 def render_metrics(node: NodeSnapshot) -> str:
     """The snapshot in Prometheus' text format."""
-    return generate_latest(_registry(node)).decode()
+    registry = CollectorRegistry()
+    registry.register(_Snapshot(node))
+    return generate_latest(registry).decode()
 
 
 def write_textfile(node: NodeSnapshot, path: Path) -> None:

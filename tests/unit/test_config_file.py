@@ -81,7 +81,7 @@ RULES = (
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
-    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, True, 9, 1e6))
+    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, 9, 1e6))
     sections = [
         Section(16, 2, 0, "fsdp", tuned, Assignment(CONFIGS)),
         Section(8, 1, 1, "", rules=RULES),
@@ -151,7 +151,7 @@ def test_a_rule_as_text_is_the_rule(rule: Rule) -> None:
 
 
 def test_a_saved_config_is_loaded_and_saved_whole(tmp_path: Path) -> None:
-    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, True, 9, 1e6))
+    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, 9, 1e6))
     sections = (Section(16, 2, 0, "fsdp", tuned, Assignment(CONFIGS)), Section(8, 1, 1, "", rules=RULES))
     made = lagom.SavedConfig(FINGERPRINT, sections, {"NCCL_ALGO": "RING"}, ({"speedup": 1.1},))
     lagom.save_config(made, tmp_path / "one", remark="a remark")

@@ -24,7 +24,7 @@ from typing import ClassVar
 from lagom.records import Algorithm, Assignment, Problem
 from lagom.search import statistics
 from lagom.search.base import Answer, Comparison, MakeModel, Moves, Proposal, Strategy, percent
-from lagom.search.measurements import Measurements, Trial
+from lagom.search.measurements import Measurements
 from lagom.search.site_groups import SiteGroups
 from lagom.search.space import Pair
 from lagom.search.stopping_rule import LIVE
@@ -144,11 +144,7 @@ def _nothing_to_gain(measurements: Measurements, answer: Answer) -> bool:
     if stock.y is None or not answer.assignment.is_stock:
         return False
     tried = [trial for trial in measurements.trials() if not trial.assignment.is_stock]
-    if any(trial.y is not None and _gained(stock.y, trial.y, trial) for trial in tried):
+    if any(trial.y is not None and trial.y < stock.y * (1.0 - CERTAIN * trial.z_se) for trial in tried):
         return False
     resolvable = statistics.resolvable(measurements.noise.sigma / math.sqrt(LIVE.pairs_max), CERTAIN)
     return all(measurements.gain(trial) + trial.z_se < resolvable for trial in tried)
-
-
-def _gained(before: float, after: float, trial: Trial) -> bool:
-    return after < before * (1.0 - CERTAIN * trial.z_se)

@@ -145,7 +145,8 @@ class Lagom(Strategy):
 
     def _grow(self, current: Trial) -> Course:
         """Algorithm 1: until hidden, or nothing left that pays. Exposed communications are never hidden: they go on."""
-        communications = [self._communication(unit) for unit in self._comms]
+        turn = self._grown[0] if self._grown else ""
+        communications = [GrowthState(unit, steps=dict.fromkeys(self._grown, STEP), turn=turn) for unit in self._comms]
         while True:
             hidden = self._acceptance.hidden(current)
             chosen = self._choose(
@@ -155,10 +156,6 @@ class Lagom(Strategy):
                 self._ended = self._acceptance.why_ended(hidden, self._above_floor, current)
                 return current
             current = yield from self._try_growth(chosen, current)
-
-    def _communication(self, unit: Unit) -> GrowthState:
-        knobs = self._grown
-        return GrowthState(unit, steps=dict.fromkeys(knobs, STEP), turn=knobs[0] if knobs else "")
 
     def _choose(self, communications: list[GrowthState], current: Trial) -> GrowthState | None:
         """argmin H over those not done (Alg. 1 line 4); of equals the one that takes longest."""

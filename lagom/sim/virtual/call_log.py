@@ -136,10 +136,10 @@ def _first_in_block(comm_id: int, logs: Sequence[array[int]], block: int) -> Dif
     raise AssertionError("two blocks with different hashes hold the same calls")
 
 
-def compare_folder(folder: Path, ranks: int, *, same_length: bool = True) -> list[Difference]:
+def compare_folder(folder: Path, ranks: int) -> list[Difference]:
     """The first difference on every communicator that ``ranks`` ranks saved into ``folder``."""
     comm_ids = sorted({int(path.name.split(".")[0], 16) for path in folder.glob("*.calls")})
-    found = (compare(c, _logs(folder, c, ranks), same_length=same_length) for c in comm_ids)
+    found = (compare(c, _logs(folder, c, ranks)) for c in comm_ids)
     return [difference for difference in found if difference is not None]
 
 

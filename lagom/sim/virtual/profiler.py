@@ -75,7 +75,8 @@ class VirtualProfiler:
     def launched(self, group: Sequence[Launched]) -> None:
         """One launch with every collective of ``group`` in it."""
         if self._modern and self._mask & EVENT_KERNEL_LAUNCH:
-            self._pulse(EVENT_KERNEL_LAUNCH, self._api[0])
+            self._clear(EVENT_KERNEL_LAUNCH, self._api[0])
+            self._stop(self._start())
         for launched in group:
             if self._mask & EVENT_COLL:
                 self._coll(launched)
@@ -152,10 +153,6 @@ class VirtualProfiler:
     def _stop(self, handle: Any) -> None:
         if handle != ffi.NULL:
             self._functions.stopEvent(handle)
-
-    def _pulse(self, kind: int, parent: Any) -> None:
-        self._clear(kind, parent)
-        self._stop(self._start())
 
     def finalize(self) -> None:
         """ncclProfilerPluginFinalize."""

@@ -98,15 +98,13 @@ class VirtualJob:
         self.spec.save(self.folder / "spec.json")
         try:
             for rank in range(self.spec.ranks):
-                self.processes.append(self._start(rank))
+                arguments = [str(self.folder), str(rank), str(self.meeting.fd)]
+                said = self.folder / f"rank{rank}.err"
+                self.processes.append(self._begin(arguments, self._environ, said, self.meeting.fd))
         except BaseException:  # Ctrl-C, while only some have been started
             self.__exit__()
             raise
         return self
-
-    def _start(self, rank: int) -> Process:
-        arguments = [str(self.folder), str(rank), str(self.meeting.fd)]
-        return self._begin(arguments, self._environ, self.folder / f"rank{rank}.err", self.meeting.fd)
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:

@@ -35,7 +35,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def keep(environ: dict[str, str], proof: dict[str, Any], fingerprint: Fingerprint = PRINT, job: str = "train") -> Path:
     """As `lagom run` does at the end of a job; the file in the cache."""
     cache = Path(environ["LAGOM_CACHE"])
-    tuned = cut_into_sites(CallProgram(CALLS, 0, len(CALLS), steady=True, iterations_seen=9, iteration_ns=1e8))
+    tuned = cut_into_sites(CallProgram(CALLS, 0, len(CALLS), iterations_seen=9, iteration_ns=1e8))
     configs = Assignment(tuple(CommConfig(channels=count) for count in (4, 2, 3)))
     section = Section(8, 1, 0, "fsdp", tuned, tuned.widen(configs))
     file = cache.parent / "config.lagom"

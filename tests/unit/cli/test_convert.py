@@ -79,7 +79,7 @@ def test_an_import_can_be_a_saved_config(csv: Path, tmp_path: Path) -> None:
 
 def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Function, int], ...]) -> Path:
     """A log folder with a saved config, and the log that says what NCCL itself picked."""
-    program = cut_into_sites(CallProgram(calls, 0, len(calls), True, 9, 1e6), [0.9, 0.1, 0.9][: len(calls)])
+    program = cut_into_sites(CallProgram(calls, 0, len(calls), 9, 1e6), [0.9, 0.1, 0.9][: len(calls)])
     with journal.Journal(folder) as log:
         log.write(journal.Communicator(communicator=0, comm_id="0x1", name="fsdp", ranks=8, nodes=1))
         pick = CommConfig(Algorithm.NVLS, Protocol.SIMPLE, 16)

@@ -24,7 +24,7 @@ CALLS = (GATHER, GATHER, SCATTER, GATHER, GATHER, SCATTER, SMALL)
 
 
 def program(calls: tuple[tuple[Function, int], ...] = CALLS, hidden: list[float] | None = None) -> TunedProgram:
-    return cut_into_sites(CallProgram(calls, 0, len(calls), steady=True, iterations_seen=9, iteration_ns=1e8), hidden)
+    return cut_into_sites(CallProgram(calls, 0, len(calls), iterations_seen=9, iteration_ns=1e8), hidden)
 
 
 def section(*channels: int, ranks: int = 8, ordinal: int = 0, of: TunedProgram | None = None) -> Section:

@@ -30,7 +30,7 @@ def test_an_iteration_of_simulated_kernels_is_not_timed_by_the_hosts_clock(
     simulated: bool, iteration_ns: float | None, text: str, tmp_path: Path
 ) -> None:
     """Virtual ranks call as fast as they can: 0.6 ms by the host's clock stood beside a Z of 626.56 ms."""
-    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, True, 9, 75.9e6))
+    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, 9, 75.9e6))
     seen = StockObservations()
     with journal.Journal(tmp_path) as log:
         EventLog(log, lambda: None).program(

@@ -72,7 +72,7 @@ def test_a_trace_of_one_stock_iteration_brings_it_below_one_percent(name: str) -
     preset, workload = CASES[name]
     simulator = Simulator(workload(), getattr(machine, preset), knobs="stock_2_30")
     spans = simulator.run(simulator.stock()).kernels
-    kernels = [Kernel(span.start, span.end, None if span.site < 0 else span.site, span.grid) for span in spans]
+    kernels = [Kernel(span.start, span.end, None if span.site < 0 else span.site) for span in spans]
     _, error = half_and_half(simulator, program_of(simulator.problem(), kernels))
     assert error < 0.01
 

@@ -20,22 +20,6 @@ def test_sm_term_alone_reproduces_the_papers_headline_contention() -> None:
     assert loss[1] / loss[0] == pytest.approx(1.302, abs=0.01)
 
 
-def test_waves_are_those_of_eq_5() -> None:
-    assert equations.waves(array(500), 132, array(1), array(0)) == 4
-    assert equations.waves(array(500), 132, array(1), array(24)) == 5
-    assert equations.waves(array(500), 132, array(2), array(0)) == 2
-    assert equations.waves(array(132), 132, array(1), array(0)) == 1  # exactly full is no extra wave
-
-
-def test_wave_loss_is_a_staircase_that_a_smaller_cost_per_channel_flattens() -> None:
-    nc = np.arange(25, dtype=float)
-    loss = equations.wave_loss(array(500), 132, array(1), nc)
-    assert loss[0] == 1.0
-    assert loss[-1] == 1.25
-    assert set(np.round(loss, 6)) == {1.0, 1.25}
-    assert (equations.wave_loss(array(500), 132, array(1), nc, a=0.2) <= loss).all()
-
-
 def test_a_persistent_kernel_steps_from_0_to_1_channel_and_is_flat_after() -> None:
     assert equations.persistent_step(array(0, 1, 8, 24), np.array(0.1)).tolist() == [0.0, 0.1, 0.1, 0.1]
 

@@ -112,4 +112,3 @@ def test_a_candidate_that_has_more_outliers_is_noticed() -> None:
     assert not statistics.has_more_outliers(3, 3)
     assert not statistics.has_more_outliers(0, 0)
     assert not statistics.has_more_outliers(4, 0)  # 1 in 16: chance
-    assert statistics.has_more_outliers(1, 0, level=0.5)  # one toss is enough where it may be wrong every other time

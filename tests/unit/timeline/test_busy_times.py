@@ -24,7 +24,6 @@ def test_times_of_a_small_timeline() -> None:
     assert (times.exposed, times.idle) == (15_000, 30_000)
     assert times.overlap_ratio == pytest.approx(15 / 30)
     assert times.oef() == pytest.approx((30 + 25 - 40) / 25)  # DHelix Eq. 1 with P = the 40 µs when either runs
-    assert times.oef(np.array(20_000.0)) == pytest.approx((30 + 20 - 40) / 20)
 
 
 def test_copies_are_neither_communication_nor_compute() -> None:

@@ -52,8 +52,6 @@ def test_the_program_s_sites_follow() -> None:
     kernels, records = rank(4, (0, 100, 100))
     shares = hidden_by_position([kernels], [records], [3], 3)
     positions = ((Function.ALL_GATHER, SIZE),) * 3
-    program = CallProgram(
-        positions, first_call=0, calls_per_iteration=3, steady=True, iterations_seen=4, iteration_ns=1e6
-    )
+    program = CallProgram(positions, first_call=0, calls_per_iteration=3, iterations_seen=4, iteration_ns=1e6)
     sites = cut_into_sites(program, shares.tolist()).sites
     assert sorted((site.context, site.calls_per_iteration) for site in sites) == [("exposed", 1), ("hidden", 2)]

@@ -18,7 +18,7 @@ from timeline_helpers import DATA, DUMP, dump
 
 from lagom.timeline import profile
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.groups import find_groups, runs
+from lagom.timeline.groups import find_groups
 from lagom.timeline.reference_kernels import measure_contention
 from lagom.timeline.slowdowns import measure_overhead
 from lagom.timeline.steps import find_steps
@@ -84,7 +84,6 @@ def test_runs_by_tolerance(tokens: int, expected: list[int]) -> None:
     gaps = np.array([start for start, _ in comm])[1:] - reach[:-1]
     counted = [1 + int((gaps > us * 1000).sum()) for us in (0, 1, 5, 10, 50, 100, 1000)]
     assert counted == expected
-    assert [runs(dump(tokens), us * 1000).start.size for us in (0, 1, 5, 10, 50, 100, 1000)] == expected
 
 
 def test_groups_and_patterns(tokens: int) -> None:
