@@ -143,11 +143,8 @@ def of_strands_page() -> Iterator[str]:
     nvlink, host = _strand_rows()
     for row in [*nvlink, *host]:
         samples = row["samples_ns"]
-        yield told(gain(samples, "plain_again", "plain"))
-        for arm in samples.keys() - {"plain", "plain_again"}:
-            yield told(gain(samples, arm))
-            if arm != MOVED:
-                yield told(gain(samples, arm, MOVED))
+        yield from _over_plain(samples)
+        yield from (told(gain(samples, arm, MOVED)) for arm in samples.keys() - {"plain", "plain_again", MOVED})
     before = raw("strands_plan_h200x2_202611")["rows"]
     transposed = [gain(row["samples_ns"], "matmul")[0] for row in before if "matmul" in row["samples_ns"]]
     yield f"{min(transposed):.3f} in CUDA graphs and {max(transposed):.3f} without"
@@ -171,18 +168,19 @@ def _whole_steps(hardware: str) -> dict[tuple[str, int, str], Any]:
 
 
 def _of_whole_steps() -> Iterator[str]:
+    rows = _whole_steps("h200x2")
     two, four = (
-        {key: gain(row["samples_ns"], "chosen")[0] for key, row in _whole_steps(hardware).items()}
-        for hardware in ("h200x2", "h200x4")
+        {key: gain(row["samples_ns"], "chosen")[0] for key, row in measured.items()}
+        for measured in (rows, _whole_steps("h200x4"))
     )
     for steps in (two, four):
         yield f"{steps['8b', 8192, 'eager']:.2f} (8B) and {steps['70b', 8192, 'eager']:.2f} (70B)"
         yield f"{steps['8b', 8192, 'dtensor']:.2f} by DTensor's styles"
     yield f"{two['8b', 2048, 'graphs']:.2f} for 8B with 2,048 tokens in CUDA graphs"
     yield f"{four['8b', 2048, 'graphs']:.2f} in CUDA graphs"
-    peak = _whole_steps("h200x2")["8b", 8192, "dtensor"]["peak_bytes"]
+    peak = rows["8b", 8192, "dtensor"]["peak_bytes"]
     yield f"was {100 * (peak['chosen'] / peak['plain'] - 1):.0f} % above that of torch's styles"
-    plain = gain(_whole_steps("h200x2")["8b", 2048, "eager"]["samples_ns"], "plain_operators")[0]
+    plain = gain(rows["8b", 2048, "eager"]["samples_ns"], "plain_operators")[0]
     yield f"slower, {two['8b', 2048, 'eager']:.2f}; by the plain way it was {plain:.2f}"
 
 
@@ -214,8 +212,13 @@ def of_alltoall_page() -> Iterator[str]:
 def of_whole_steps_page() -> Iterator[str]:
     """Phrases of benchmarks/results/tensor_parallel_step_h200x2_202611.md."""
     for row in _whole_steps("h200x2").values():
-        yield from (told(gain(row["samples_ns"], arm)) for arm in row["samples_ns"].keys() - {"plain", "plain_again"})
-        yield told(gain(row["samples_ns"], "plain_again", "plain"))
+        yield from _over_plain(row["samples_ns"])
+
+
+def _over_plain(samples: dict[str, list[float]]) -> Iterator[str]:
+    """Of every arm, and plain over plain again."""
+    yield told(gain(samples, "plain_again", "plain"))
+    yield from (told(gain(samples, arm)) for arm in samples.keys() - {"plain", "plain_again"})
 
 
 def of_start_page_of_two_h100() -> Iterator[str]:
