@@ -58,12 +58,12 @@ def _restore(request: Request, earlier: dict[str, Any]) -> None:
     """Put what an earlier session has measured where the benchmark looks for it. Another command line (other folders,
     another Python) is no other job, so it is made to fit; so is the path of the NCCL to preload, whose release the file
     of results holds us to. Any other variable that differs is refused."""
+    request.folder.mkdir(parents=True, exist_ok=True)
     if "record" not in earlier or (request.folder / FILE).exists():
         return
     record = BenchRecord.model_validate({**earlier["record"], "command": list(request.command)})
     if PRELOAD in request.environ:
         record.environ[PRELOAD] = request.environ[PRELOAD]
-    request.folder.mkdir(parents=True, exist_ok=True)
     (request.folder / FILE).write_text(record.model_dump_json())
 
 
