@@ -35,7 +35,7 @@ def of_readme() -> Iterator[str]:
     """Phrases of README.md."""
     by_hand = ratio(8, "host-guided-16384", CHUNK).value
     yield f"tokens {by_hand:.2f} times as fast on 8 GPUs"
-    yield f"slower, {ratio(2, 'host-fsdp-8192', CHUNK).value:.3f}"
+    yield f"slower, {ratio(2, 'default-fsdp-8192', CHUNK).value:.3f}"
     yield f"more than {100 * EQUAL:.0f} % faster"
     yield f"within {100 * EQUAL:.0f} % of 1"
     yield f"{start_results.cost(start_results.PICTURED)} (`--budget 370s`)"
@@ -84,6 +84,7 @@ def of_measured() -> Iterator[str]:
     yield f"DDP {cost_of('cost-ddp-8192', LOADED).text}"
     yield f"FSDP {cost_of('cost-fsdp-4096', LOADED).text}"
     yield f"{_cost_on_h100(TUNED).text} on 2 H100"
+    yield start_results.none_is_faster(start_results.ALLTOALL_NVLINK)
     yield from _of_meshes()
     yield from _of_capture()
     yield from _of_the_plugin()
@@ -180,8 +181,13 @@ def _of_whole_steps() -> Iterator[str]:
     yield f"{four['8b', 2048, 'graphs']:.2f} in CUDA graphs"
     peak = rows["8b", 8192, "dtensor"]["peak_bytes"]
     yield f"was {100 * (peak['chosen'] / peak['plain'] - 1):.0f} % above that of torch's styles"
-    plain = gain(rows["8b", 2048, "eager"]["samples_ns"], "plain_operators")[0]
-    yield f"slower, {two['8b', 2048, 'eager']:.2f}; by the plain way it was {plain:.2f}"
+    yield f"slower, {_before_plain()[0]:.2f}; since calls become plain there it is {two['8b', 2048, 'eager']:.2f}"
+
+
+def _before_plain() -> tuple[float, float, float]:
+    """What was chosen call by call, in a step whose host lags behind; measured before such calls became plain."""
+    (row,) = raw("tensor_parallel_step_h200x2_202611")["before calls became plain"]["rows"]
+    return gain(row["samples_ns"], "chosen")
 
 
 def of_start_page() -> Iterator[str]:
@@ -207,12 +213,18 @@ def of_alltoall_page() -> Iterator[str]:
     yield f"{_text(start_results.confirmed(start_results.ALLTOALL))}**"
     yield f"{len(start_results.runs(start_results.ALLTOALL))} compared processes"
     yield from (_text(start_results.channels_by_hand(tokens)) for tokens in (4096, 16384))
+    name = start_results.ALLTOALL_NVLINK
+    yield f"({len(start_results.runs(name))} processes, {start_results.minutes(name)} minutes)"
+    yield from (start_results.of_design(name, capped) for capped in (None, False, True))
+    yield f"took {start_results.after_search(name, 'auto')} ms"
+    yield f"plain NCCL in turns {start_results.after_search(name, 'plain NCCL')}"
 
 
 def of_whole_steps_page() -> Iterator[str]:
     """Phrases of benchmarks/results/tensor_parallel_step_h200x2_202611.md."""
     for row in _whole_steps("h200x2").values():
         yield from _over_plain(row["samples_ns"])
+    yield told(_before_plain())
 
 
 def _over_plain(samples: dict[str, list[float]]) -> Iterator[str]:

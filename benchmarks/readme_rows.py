@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from benchmarks import start_results, whole_runs_page
 from benchmarks.matrix.page_values import ending, is_older, kept_stock, nccl, result, verdict_of
-from benchmarks.matrix.rows import BY_HAND
 from benchmarks.matrix.rows import rows as matrix_rows
 from benchmarks.matrix.verdicts import between
 from benchmarks.whole_run_jobs import AGAIN, PLAIN, SEARCH
@@ -66,6 +65,8 @@ SOCKETS = Regime("Nodes over sockets", "two nodes over sockets")
 COST = Regime("Nothing to gain: what tuning costs", "NVLink, nothing to gain")
 REGIMES = (NVLINK, HOST, SOCKETS, COST)
 OLDER = "older strategy"
+#: Arms of a row of the matrix that are set by hand: the best one number of channels, and configs.
+CAP, SET = "static", "set="
 #: Beside a commit, where the step time is the slowest rank's and not the mean over ranks.
 OLDER_Z = " †"
 
@@ -138,11 +139,12 @@ def plain_step(by_round: list[dict[str, Any]]) -> float:
 
 def rows() -> Iterator[MeasuredRow]:
     """In the order of docs/measured.md."""
+    yield _searched(NVLINK, 2, "default-nvlink-fsdp-4096", "auto", in_readme=True)
     for gpus, name in (
-        (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-4096"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"),
+        (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"),
         (4, "nvlink-tp-8192"), (4, "nvlink-ep-16384"), (2, "nvlink-ddp-8192"), (2, "foreign-titan-llama3"),
     ):  # fmt: skip
-        yield _searched(NVLINK, gpus, name, in_readme=name == "nvlink-fsdp-4096")
+        yield _searched(NVLINK, gpus, name)
     windows = "FSDP, 4 layers, 4,096 tokens, symmetric buffers"
     found = Ratio.of(start_results.confirmed(start_results.TWO_WINDOWS))
     yield _started(NVLINK, windows, start_results.TWO_WINDOWS, found, "copy engines: what was found", None)
@@ -150,7 +152,7 @@ def rows() -> Iterator[MeasuredRow]:
     yield _searched(HOST, 8, "host-guided-16384", "guided", note=f"{OLDER}, 40 s to search", in_readme=True)
     yield from _whole_processes()
     yield from _first_slice()
-    yield _searched(HOST, 2, "host-fsdp-8192")
+    yield _searched(HOST, 2, "default-fsdp-8192", "auto")
     yield _searched(HOST, 2, "host-ddp-8192", "auto")
     yield _searched(HOST, 2, "foreign-trainer")
     yield _searched(HOST, 2, "foreign-titan-qwen3")
@@ -211,12 +213,20 @@ def _searched_arm(gpus: int, name: str, strategy: str) -> tuple[Ratio | str, str
 
 
 def _by_hand(data: dict[str, Any], name: str) -> tuple[str, str]:
-    """The faster of the chunk sizes that were known before any search, else the best one number of channels."""
-    known = {arm: found["speedup"] for arm in BY_HAND if (found := result(data, name, arm))}
-    if known:
-        arm = max(known, key=lambda one: known[one])
-        return f"chunk {arm.rpartition('chunk=')[2].replace('K', ' KiB')}", arm
-    return ("best cap", "static") if result(data, name, "static") else (NONE, "")
+    """The fastest of the settings that the row names: configs, and the best one number of channels."""
+    named = [arm for arm in data["rows"][name]["row"]["arms"] if arm == CAP or arm.startswith(SET)]
+    known = {arm: found["speedup"] for arm in named if (found := result(data, name, arm))}
+    if not known:
+        return NONE, ""
+    arm = max(known, key=lambda one: known[one])
+    return "best cap" if arm == CAP else _config_text(arm), arm
+
+
+def _config_text(arm: str) -> str:
+    """``3 channels, chunk 512 KiB`` of ``set=any:>=1M:nc=3,chunk=512K``."""
+    told = dict(one.split("=") for one in arm.rpartition(":")[2].split(","))
+    channels = f"{told['nc']} channels, " if "nc" in told else ""
+    return f"{channels}chunk {told['chunk'].replace('K', ' KiB')}"
 
 
 def _matrix_source(gpus: int, name: str) -> str:

@@ -32,9 +32,10 @@ TWO_SOCKETS_LONG = "2 GPUs, sockets, T = 32768"
 #: Of the searches with a launcher on each of two nodes.
 TWO_LAUNCHERS = ("FSDP, two launchers", "DDP, two launchers")
 PICTURED = TWO_SOCKETS
-ALLTOALL = "AlltoAll, host memory"
+ALLTOALL, ALLTOALL_NVLINK = "AlltoAll, host memory", "AlltoAll, NVLink"
 #: More P2P channels, which had been faster on four GPUs; in rounds of their own, each process by the median of its
 #: steps from this one on.
+CAP = "NCCL_MAX_CTAS"
 MORE_CHANNELS, FIRST_STEADY = {"NCCL_MIN_P2P_NCHANNELS": "32"}, 15
 
 #: Of the picture, in its own units.
@@ -130,6 +131,30 @@ def channels_by_hand(tokens: int) -> SpeedupEstimate:
             steady = statistics.median(process["ms"][FIRST_STEADY:])
             values.setdefault(str(process["settings"]), []).append(steady)
     return compared(values[str({})], values[str(MORE_CHANNELS)])
+
+
+def of_design(regime: str, capped: bool | None) -> str:
+    """Of a search's first stage, as a row of a table: how many processes with ``NCCL_MAX_CTAS``, or with other settings
+    alone, or (None) with no setting; mean and range of their steps."""
+    groups = {None: lambda one: not one, True: lambda one: CAP in one, False: lambda one: one and CAP not in one}
+    found = [run["value"] for run in runs(regime) if groups[capped](run["settings"])]
+    return f"{len(found)} | {statistics.fmean(found):.2f} ms | {min(found):.2f} to {max(found):.2f} |"
+
+
+def none_is_faster(regime: str) -> str:
+    """Raises ValueError where a process of the search with a setting took a shorter step than all without one."""
+    plain, ours = (
+        [run["value"] for run in runs(regime) if bool(run["settings"]) == with_one] for with_one in (False, True)
+    )
+    if min(ours) < min(plain):
+        raise ValueError(f"{regime}: a process with a setting was faster than plain NCCL")
+    return f"no process of a search's {len(ours)} other ones took a shorter step"
+
+
+def after_search(regime: str, arm: str) -> str:
+    """The medians of the steady steps of the starts that followed a search."""
+    kept = search(regime)["processes after it"]
+    return " and ".join(f"{statistics.median(one['ms'][FIRST_STEADY:]):.2f}" for one in kept if one["arm"] == arm)
 
 
 def next_start() -> SpeedupEstimate:
