@@ -6,7 +6,7 @@
 #   benchmarks/gpu_machine.sh SECONDS PART...          # there, with .carry/gpu: each part until its time is up
 #
 # Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU they
-# need LIBNCCL), gpu-tests (all of tests/gpu), steps, strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, ep-host and
+# need LIBNCCL), gpu-tests:NAME,NAME (tests/gpu/test_NAME.py), steps, strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, ep-host and
 # ep-nvlink (lagom tune on AlltoAll; then AGAIN next starts and plain NCCL in turns), rows:NAME,NAME (of benchmarks.matrix),
 # whole:NAME,NAME (of benchmarks.whole_runs; ROUNDS: how many).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
@@ -56,13 +56,15 @@ prepare() {
     [ "${REHEARSE:-}" ] || { nvidia-smi -L && gpus=$(nvidia-smi -L | wc -l) rehearsal=(); }
 }
 
+# Seconds for a command that was told when to end: what is ended from outside loses what it had not kept.
+GRACE=12
 left() { echo $((ends - SECONDS)); }
 
 within() { # a command until the time is up; what it printed lately stays in its log
     local name=$1
     shift
     echo "== $name, $(left) s left: $*"
-    timeout -k 5 "$(left)" "$@" 2>&1 | tee -a "$work/$name.log" || echo "== $name ended with ${PIPESTATUS[0]}"
+    timeout -k 5 $(($(left) + GRACE)) "$@" 2>&1 | tee -a "$work/$name.log" || echo "== $name ended with ${PIPESTATUS[0]}"
 }
 
 stacks() { # JOB, FILE, options of the job
@@ -106,8 +108,12 @@ part() {
         cp "$work/strands-tuned/bench.json" "$work/strands-tuned.json" || true
         unset NCCL_P2P_DISABLE
         ;;
-    gpu-tests)
-        within gpu-tests env LAGOM_TEST_EVIDENCE="$work/gpu-tests.json" python3 -m pytest -p no:xdist --timeout 400 tests/gpu
+    gpu-tests:*)
+        local names=${1#gpu-tests:} release=()
+        [ ! -f "$work/libnccl.so.2" ] || release=("LAGOM_TEST_NCCL_230=$work/libnccl.so.2")
+        local files=(tests/gpu/test_${names//,/.py tests/gpu/test_}.py)
+        within gpu-tests env "${release[@]}" LAGOM_TEST_EVIDENCE="$work/gpu-tests-$names.json" python3 -m pytest -v --durations 0 \
+            -p no:xdist --timeout 400 "${files[@]}"
         ;;
     ep-host | ep-nvlink)
         within "$1" env AGAIN="${AGAIN:-4}" benchmarks/start_settings.sh "$work/$1" two-gpus "$1" --samples 14 --seed 2 \

@@ -18,6 +18,7 @@ from benchmarks.matrix.results_file import OtherSetup, Results
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
 from lagom.bench.arm_words import parse_arms
+from lagom.experiment import runner
 from lagom.experiment.arm import Kind
 
 ROWS = rows()
@@ -272,6 +273,22 @@ def test_a_sweep_goes_on_with_the_settings_it_has_not_seen() -> None:
     assert rest == whole[6:]
     assert sweep.waiting(told, {"visits": seen}) == []
     assert sweep.waiting(told, {"visits": [{**seen[0], "samples": []}]}) == whole, "no iteration fell into it"
+
+
+def test_the_first_process_of_a_row_is_begun_in_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Begun(Exception):
+        pass
+
+    def begin(*_: Any) -> None:
+        raise Begun
+
+    monkeypatch.setattr(runner, "run_task", begin)
+    told = next(row for row in ROWS if row.name == "default-fsdp-16384")
+    with pytest.raises(Begun):
+        compared.run(told, place(tmp_path), {}, 600.0)
+    assert (tmp_path / told.name).is_dir()
 
 
 def test_steady_goes_on_by_the_saved_config_and_the_processes_of_an_earlier_session(
