@@ -5,10 +5,10 @@
 #   benchmarks/gpu_machine.sh pack [LIBNCCL.so.xz]     # here, on a commit of main: .carry/gpu gets what is missing there
 #   benchmarks/gpu_machine.sh SECONDS PART...          # there, with .carry/gpu: each part until its time is up
 #
-# Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU they
-# need LIBNCCL), gpu-tests:NAME,NAME (tests/gpu/test_NAME.py), steps, strands, strands-host, strands-tuned, nodes-fsdp, nodes-ddp, ep-host and
-# ep-nvlink (lagom tune on AlltoAll; then AGAIN next starts and plain NCCL in turns), rows:NAME,NAME (of benchmarks.matrix),
-# whole:NAME,NAME (of benchmarks.whole_runs; ROUNDS: how many).
+# Parts: checks (tests of a tuned job's next start with another port, of copies in a profile, of strands; with one GPU
+# they need LIBNCCL), gpu-tests:NAME,NAME (tests/gpu/test_NAME.py), steps, strands, strands-host, strands-tuned,
+# nodes-fsdp, nodes-ddp, ep-host and ep-nvlink (lagom tune on AlltoAll; then AGAIN next starts and plain NCCL in turns),
+# rows:NAME,NAME (of benchmarks.matrix), whole:NAME,NAME (of benchmarks.whole_runs; ROUNDS: how many).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
 # part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-* and ep-*.
 # REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.

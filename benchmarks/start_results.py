@@ -33,9 +33,10 @@ TWO_SOCKETS_LONG = "2 GPUs, sockets, T = 32768"
 TWO_LAUNCHERS = ("FSDP, two launchers", "DDP, two launchers")
 PICTURED = TWO_SOCKETS
 ALLTOALL, ALLTOALL_NVLINK = "AlltoAll, host memory", "AlltoAll, NVLink"
+#: The setting of its design that takes P2P channels away over NVLink.
+CAP = "NCCL_MAX_CTAS"
 #: More P2P channels, which had been faster on four GPUs; in rounds of their own, each process by the median of its
 #: steps from this one on.
-CAP = "NCCL_MAX_CTAS"
 MORE_CHANNELS, FIRST_STEADY = {"NCCL_MIN_P2P_NCHANNELS": "32"}, 15
 
 #: Of the picture, in its own units.
