@@ -109,11 +109,12 @@ part() {
         unset NCCL_P2P_DISABLE
         ;;
     gpu-tests:*)
-        local names=${1#gpu-tests:} release=()
+        local names=${1#gpu-tests:} release=() files
         [ ! -f "$work/libnccl.so.2" ] || release=("LAGOM_TEST_NCCL_230=$work/libnccl.so.2")
-        local files=(tests/gpu/test_${names//,/.py tests/gpu/test_}.py)
+        IFS=, read -ra files <<<"$names"
+        files=("${files[@]/#/tests/gpu/test_}")
         within gpu-tests env "${release[@]}" LAGOM_TEST_EVIDENCE="$work/gpu-tests-$names.json" python3 -m pytest -v --durations 0 \
-            -p no:xdist --timeout 400 "${files[@]}"
+            -p no:xdist --timeout 400 "${files[@]/%/.py}"
         ;;
     ep-host | ep-nvlink)
         within "$1" env AGAIN="${AGAIN:-4}" benchmarks/start_settings.sh "$work/$1" two-gpus "$1" --samples 14 --seed 2 \

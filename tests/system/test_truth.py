@@ -16,7 +16,7 @@ from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.workload_events import WorkloadEvent, checkpoint, evaluation
 from tests.system.play import Played, play, searches
 from tests.system.support import Job
-from tests.system.truth import judge
+from tests.system.truth import ENOUGH, judge
 from tests.tiers import amount
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def test_every_sample_is_what_its_config_costs(seed: int, timeline: str, job: Jo
     assert wrong == []
     if not judged:
         pytest.skip("what repeats here is more than an iteration, so the simulator cannot say what it costs")
-    assert judged > 20, "next to nothing was measured"
+    assert judged > ENOUGH, "next to nothing was measured"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -85,4 +85,4 @@ def test_every_block_of_calls_is_what_its_config_costs(seed: int, job: Job, tmp_
     played = play(spec, job, tmp_path, until=measured)
     judged, wrong = judge(played, spec, tmp_path, tolerance=BLOCK_TOLERANCE)
     assert wrong == []
-    assert judged > 20, "next to nothing was measured"
+    assert judged > ENOUGH, "next to nothing was measured"

@@ -21,6 +21,9 @@ from lagom.wire.layout import SPAN_COLLECTIVE, SPAN_COMPUTE
 from tests.soak.oracle import Schedule, Shape
 from tests.system.play import Played
 
+#: Samples that make a test of them one that can fail. How many there are depends on when a search ends.
+ENOUGH = 20
+
 
 def judge(played: Played, spec: JobSpec, folder: Path, *, tolerance: float) -> tuple[int, list[str]]:
     """How many samples could be judged, and a sentence for each whose Z, X or Y is off by more than ``tolerance``, as a
