@@ -22,6 +22,7 @@ from benchmarks.matrix.verdicts import between
 from benchmarks.whole_run_jobs import AGAIN, PLAIN, SEARCH
 from benchmarks.whole_runs_page import AFTER, WHOLE
 from lagom.experiment.estimate import SpeedupEstimate
+from lagom.wire.plan import parse_rule
 
 RESULTS = Path(__file__).parent / "results"
 #: Two speed-ups are called equal where the interval of their ratio lies within this margin of 1, which README names.
@@ -224,9 +225,10 @@ def _by_hand(data: dict[str, Any], name: str) -> tuple[str, str]:
 
 def _config_text(arm: str) -> str:
     """``3 channels, chunk 512 KiB`` of ``set=any:>=1M:nc=3,chunk=512K``."""
-    told = dict(one.split("=") for one in arm.rpartition(":")[2].split(","))
-    channels = f"{told['nc']} channels, " if "nc" in told else ""
-    return f"{channels}chunk {told['chunk'].replace('K', ' KiB')}"
+    config = parse_rule(arm.removeprefix(SET)).config
+    channels = [] if config.channels is None else [f"{config.channels} channels"]
+    chunk = [] if config.chunk_bytes is None else [f"chunk {config.chunk_bytes >> 10} KiB"]
+    return ", ".join([*channels, *chunk])
 
 
 def _matrix_source(gpus: int, name: str) -> str:

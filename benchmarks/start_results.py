@@ -137,8 +137,7 @@ def channels_by_hand(tokens: int) -> SpeedupEstimate:
 def of_design(regime: str, capped: bool | None) -> str:
     """Of a search's first stage, as a row of a table: how many processes with ``NCCL_MAX_CTAS``, or with other settings
     alone, or (None) with no setting; mean and range of their steps."""
-    groups = {None: lambda one: not one, True: lambda one: CAP in one, False: lambda one: one and CAP not in one}
-    found = [run["value"] for run in runs(regime) if groups[capped](run["settings"])]
+    found = [run["value"] for run in runs(regime) if (CAP in run["settings"] if run["settings"] else None) == capped]
     return f"{len(found)} | {statistics.fmean(found):.2f} ms | {min(found):.2f} to {max(found):.2f} |"
 
 
