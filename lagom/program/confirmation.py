@@ -47,7 +47,7 @@ class ProgramConfirmation:
         self._found = program is not None
         if program is None:
             return None
-        self._suspect(program)
+        self._suspect(program, history)
         self._count(program, history)
         stands_for_more = program.calls_seen < len(history.numbers)
         is_settled = stands_for_more or program.calls_seen >= min(2 * self._suspected_at, HISTORY_CALLS)
@@ -56,13 +56,19 @@ class ProgramConfirmation:
         seen = max(program.iterations_seen, self._repeated // len(program.positions))
         return program if seen >= self.asked else None
 
-    def _suspect(self, program: CallProgram) -> None:
-        """A program that only begins at another position 0 is the same one; its calls are counted anew."""
+    def _suspect(self, program: CallProgram, history: CallHistory) -> None:
+        """A program that only begins at another position 0 is the same one; its calls are counted anew.
+
+        Half of the calls may show it already: the first look comes late where other communicators had their turn
+        before, or were waited for.
+        """
         if not is_rotation(program.positions, self._suspected):
             self._repeated = 0
             self._changes += 1
         if program.positions != self._suspected:
-            self._suspected, self._suspected_at = program.positions, program.calls_seen
+            earlier = find_program(history.oldest(len(history.numbers) // 2))
+            known = earlier if earlier is not None and earlier.positions == program.positions else program
+            self._suspected, self._suspected_at = program.positions, known.calls_seen
 
     def _count(self, program: CallProgram, history: CallHistory) -> None:
         """Add to the calls explained before if these share a whole iteration with them; else count anew."""

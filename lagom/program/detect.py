@@ -88,6 +88,10 @@ class CallHistory:
         """The last so many calls."""
         return CallHistory(self.numbers[-calls:], self.times[-calls:], self.shapes[-calls:])
 
+    def oldest(self, calls: int) -> CallHistory:
+        """The first so many of the calls that are remembered."""
+        return CallHistory(self.numbers[:calls], self.times[:calls], self.shapes[:calls])
+
     def counted(self) -> list[int]:
         """Indices of the calls that count."""
         counting = {shape for shape in set(self.shapes) if not is_transparent(*shape)}

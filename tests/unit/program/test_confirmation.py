@@ -123,6 +123,23 @@ def test_a_short_iteration_between_evaluations_is_no_layer() -> None:
     assert LAYER_CALLS * ASKED <= after < 1.5 * LAYER_CALLS * ASKED
 
 
+def test_a_late_first_look_needs_no_second_one() -> None:
+    """A communicator that waited for its turn has shown its iteration 60 times: half of these calls show it, too."""
+    rows = records(distinct(14) * 60, {14 * number: 5 for number in range(1, 60)})
+    assert believed_at(rows, every=len(rows)) == (len(rows), 14)
+
+
+def test_a_first_look_waits_where_half_of_the_calls_do_not_show_the_iteration() -> None:
+    """Five iterations are enough where four are asked for, but two and a half show none: it must be found again."""
+    rows = records(distinct(14) * 10, {14 * number: 5 for number in range(1, 10)})
+    history, confirmation = CallHistory(), ProgramConfirmation(asked=4)
+    believed = []
+    for half in (rows[: 5 * 14], rows[5 * 14 :]):
+        history.extend(half)
+        believed.append(confirmation.look(history) is not None)
+    assert believed == [False, True]
+
+
 def test_looks_must_share_a_whole_iteration() -> None:
     """What the newest look explains begins within what the one before did, but by less than an iteration of it."""
     one = distinct(3000)
