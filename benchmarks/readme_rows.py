@@ -29,7 +29,11 @@ RESULTS = Path(__file__).parent / "results"
 EQUAL = 0.02
 NONE = "–"
 FIRST_SLICE, HOST_SEARCH = "first_slice_h200x4_202611", "host_search_h200x4_202611"
-COSTS = "cost_h200x2_202611"
+#: Parts of the first runs, by tokens.
+FIRST_4096, FIRST_8192 = 2, 3
+COSTS = ("cost_h200x2_202611", "cost_h200x4_202611")
+#: A cost is shown in README from so many rounds on; docs/measured.md has them all.
+COST_ROUNDS = 6
 
 
 class Ratio(NamedTuple):
@@ -140,10 +144,12 @@ def plain_step(by_round: list[dict[str, Any]]) -> float:
 
 def rows() -> Iterator[MeasuredRow]:
     """In the order of docs/measured.md."""
-    yield _searched(NVLINK, 2, "default-nvlink-fsdp-4096", "auto", in_readme=True)
+    yield _searched(NVLINK, 4, "default-nvlink-fsdp-4096", "auto", in_readme=True)
+    yield _searched(NVLINK, 2, "default-nvlink-fsdp-4096", "auto")
+    yield _searched(NVLINK, 4, "default-nvlink-tp-8192", "auto")
     for gpus, name in (
         (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"),
-        (4, "nvlink-tp-8192"), (4, "nvlink-ep-16384"), (2, "nvlink-ddp-8192"), (2, "foreign-titan-llama3"),
+        (4, "nvlink-ep-16384"), (2, "nvlink-ddp-8192"), (2, "foreign-titan-llama3"),
     ):  # fmt: skip
         yield _searched(NVLINK, gpus, name)
     windows = "FSDP, 4 layers, 4,096 tokens, symmetric buffers"
@@ -152,8 +158,9 @@ def rows() -> Iterator[MeasuredRow]:
     yield _copy_engines()
     yield _searched(HOST, 8, "host-guided-16384", "guided", note=f"{OLDER}, 40 s to search", in_readme=True)
     yield from _whole_processes()
-    yield from _first_slice()
-    yield _searched(HOST, 2, "default-fsdp-8192", "auto")
+    yield _first_slice()
+    for gpus in (4, 2):
+        yield _searched(HOST, gpus, "default-fsdp-8192", "auto")
     yield _searched(HOST, 2, "host-ddp-8192", "auto")
     yield _searched(HOST, 2, "foreign-trainer")
     yield _searched(HOST, 2, "foreign-titan-qwen3")
@@ -168,6 +175,7 @@ KINDS = {
     "tp_domino.py": "TP, two half batches",
     "ep_two_batch.py": "EP, OLMoE-1B-7B",
 }
+MESHES = {"fsdp_tp": "FSDP × TP", "hsdp": "HSDP"}
 NAMED = {
     "foreign-trainer": "`transformers.Trainer`, 3 layers, 8,192 tokens",
     "foreign-titan-llama3": "torchtitan, Llama 3 8B, 4,096 tokens",
@@ -178,7 +186,8 @@ NAMED = {
 def job_of(script: str, options: list[str]) -> str:
     """``FSDP, 3 layers, 16,384 tokens``: tokens of a GPU."""
     told = dict(pairwise(options))
-    return f"{KINDS[script]}, {told['--layers']} layers, {int(told['--tokens']):,} tokens"
+    kind = MESHES.get(told.get("--mesh", ""), KINDS[script])
+    return f"{kind}, {told['--layers']} layers, {int(told['--tokens']):,} tokens"
 
 
 def _searched(
@@ -281,39 +290,20 @@ def _whole_processes() -> Iterator[MeasuredRow]:
         )  # fmt: skip
 
 
-def _first_slice() -> Iterator[MeasuredRow]:
-    """The first runs: by hand and by a search, each in a job of its own."""
-    for part, tokens, note in ((2, 4096, ""), (3, 8192, f"{OLDER}; by hand in a job of its own")):
-        hand, tuned = (first_slice(part, kind) for kind in ("chunk", "tune"))
-        assert hand is not None
-        how, ours, cost = (NONE, "not run", NONE) if tuned is None else ("`lagom`", tuned.ratio, tuned.cost)
-        source = _source(f"first_slice --tokens {tokens}", hand.commit, "2.30.7", FIRST_SLICE)
-        yield MeasuredRow(
-            HOST, f"FSDP, 3 layers, {tokens:,} tokens", "4 H200", how, hand.plain_ms, ours, "chunk 512 KiB", hand.ratio,
-            None, cost, f"{source}; the script was removed", note,
-        )  # fmt: skip
-
-
-class FirstSlice(NamedTuple):
-    """A search of the first runs, or a comparison of configs that were named by hand."""
-
-    ratio: Ratio
-    plain_ms: float
-    cost: str
-    commit: str
-
-
-def first_slice(part: int, kind: str) -> FirstSlice | None:
-    """``kind``: tune or chunk (by hand); None where a part has none."""
-    data = raw(FIRST_SLICE)["parts"][part]
-    if kind not in data:
-        return None
-    told = data[kind]["log"]["told"]
+def first_slice(part: int) -> tuple[Ratio, float]:
+    """Chunks of 512 KiB in a part of the first runs, and plain NCCL's milliseconds a step there."""
+    told = raw(FIRST_SLICE)["parts"][part]["chunk"]["log"]["told"]
     (end,) = (event for event in told if event["event"] == "outcome")
     base = next(event for event in told if event["event"] == "move" and event["purpose"] == "baseline")
-    found = Ratio(end["speedup"], end["speedup_low"], end["speedup_high"])
-    cost = f"{end['regret_iterations']:.1f} of {end['iterations']} steps"
-    return FirstSlice(found, base["z"] / 1e6, cost, data["versions"]["commit"])
+    return Ratio(end["speedup"], end["speedup_low"], end["speedup_high"]), base["z"] / 1e6
+
+
+def _first_slice() -> MeasuredRow:
+    by_hand, plain_ms = first_slice(FIRST_4096)
+    commit = raw(FIRST_SLICE)["parts"][FIRST_4096]["versions"]["commit"]
+    source = f"{_source('first_slice --tokens 4096', commit, '2.30.7', FIRST_SLICE)}; the script was removed"
+    return MeasuredRow(HOST, "FSDP, 3 layers, 4,096 tokens", "4 H200", NONE, plain_ms, "not run", "chunk 512 KiB",
+                       by_hand, None, NONE, source)  # fmt: skip
 
 
 def _started(
@@ -361,17 +351,19 @@ def _sockets() -> Iterator[MeasuredRow]:
 
 
 def _costs() -> Iterator[MeasuredRow]:
-    data = raw(COSTS)
-    session = data["sessions"][0]
-    for name, job in data["jobs"].items():
-        plain = plain_step(whole_runs_page.rounds(data, name))
-        release = session.get("nccl_230" if job["nccl"] == "2.30" else "nccl")
-        yield MeasuredRow(
-            COST, job_of(job["script"], job["options"]), f"{session['gpus']} H200", "`auto`", plain,
-            of_whole_processes(name, WHOLE, COSTS), NONE, None, None, "in the figure",
-            _source(f"benchmarks.whole_runs --gpus {session['gpus']} --jobs {name}", session["commit"], release, COSTS),
-            "steps 6 to 120, search included", True,
-        )  # fmt: skip
+    for file in COSTS:
+        data = raw(file)
+        session = data["sessions"][0]
+        for name, job in data["jobs"].items():
+            by_round = whole_runs_page.rounds(data, name)
+            release = session.get("nccl_230" if job["nccl"] == "2.30" else "nccl")
+            command = f"benchmarks.whole_runs --gpus {session['gpus']} --jobs {name}"
+            yield MeasuredRow(
+                COST, job_of(job["script"], job["options"]), f"{session['gpus']} H200", "`auto`", plain_step(by_round),
+                of_whole_processes(name, WHOLE, file), NONE, None, None, "in the figure",
+                _source(command, session["commit"], release, file),
+                "steps 6 to 120, search included", len(by_round) >= COST_ROUNDS,
+            )  # fmt: skip
 
 
 # -- tables
