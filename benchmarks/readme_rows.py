@@ -32,7 +32,7 @@ FIRST_SLICE, HOST_SEARCH = "first_slice_h200x4_202611", "host_search_h200x4_2026
 #: Parts of the first runs, by tokens.
 FIRST_4096, FIRST_8192 = 2, 3
 COSTS = ("cost_h200x2_202611", "cost_h200x4_202611")
-#: A cost is shown in README from so many rounds on; docs/measured.md has them all.
+#: README shows a cost from so many rounds on, with a search that had begun; docs/measured.md has them all.
 COST_ROUNDS = 6
 
 
@@ -358,12 +358,19 @@ def _costs() -> Iterator[MeasuredRow]:
             by_round = whole_runs_page.rounds(data, name)
             release = session.get("nccl_230" if job["nccl"] == "2.30" else "nccl")
             command = f"benchmarks.whole_runs --gpus {session['gpus']} --jobs {name}"
+            searched = all(_has_searched(one[SEARCH]) for one in by_round)
             yield MeasuredRow(
                 COST, job_of(job["script"], job["options"]), f"{session['gpus']} H200", "`auto`", plain_step(by_round),
                 of_whole_processes(name, WHOLE, file), NONE, None, None, "in the figure",
                 _source(command, session["commit"], release, file),
-                "steps 6 to 120, search included", len(by_round) >= COST_ROUNDS,
+                f"steps 6 to 120, {'search included' if searched else 'before the search'}",
+                searched and len(by_round) >= COST_ROUNDS,
             )  # fmt: skip
+
+
+def _has_searched(process: dict[str, Any]) -> bool:
+    """Whether anything was measured for the search before the job ended."""
+    return any(event["event"] == "move" for event in process["log"])
 
 
 # -- tables
