@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.atlas import shipped_text
+from benchmarks.atlas import RESULTS, entries_in, shipped_text
 from lagom.atlas import Atlas, AtlasEntry, load_atlas
 from lagom.atlas.match import suggest
 from lagom.atlas.sources import ENTRIES, SHIPPED, read_shipped
@@ -155,6 +155,17 @@ def test_the_doctor_says_how_many_there_are_and_how_many_for_this_machine(enviro
 
 
 # -- what comes with Lagom
+
+
+@pytest.mark.parametrize(("low", "entries"), [(1.01, 1), (0.99, 0), (None, 0)])
+def test_what_the_next_process_does_not_confirm_is_not_shipped(tmp_path: Path, low: float | None, entries: int) -> None:
+    """The search's own A/B is above 1 each time; the comparison of all arms came after it."""
+    file = RESULTS / "matrix_h200x8_202611.json"
+    data = json.loads(file.read_text())
+    row = data["rows"]["host-guided-16384"]
+    next(found for found in row["results"] if found["arm"] == "guided")["low"] = low
+    (tmp_path / file.name).write_text(json.dumps({"rows": {"host-guided-16384": row}}))
+    assert len(list(entries_in(tmp_path / file.name))) == entries
 
 
 def test_the_shipped_list_is_what_the_results_of_the_repository_give() -> None:
