@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.matrix.page_values import result
 from lagom.atlas import AtlasEntry, Key, key_of
 from lagom.atlas.entries_of_config import found_at
 from lagom.atlas.sources import ENTRIES, SHIPPED
@@ -32,13 +33,15 @@ ONE_NODE = "--standalone"
 
 def entries_in(path: Path) -> Iterator[AtlasEntry]:
     """Those of one file of the matrix."""
-    for name, row in json.loads(path.read_text())["rows"].items():
+    data = json.loads(path.read_text())
+    for name, row in data["rows"].items():
         record = row.get("record") or {}
         for run in record.get("runs", []):
             outcome = run.get("outcome") or {}
             if outcome.get("verdict") != "improved" or outcome["speedup_low"] <= 1.0:
                 continue
-            if not _is_faster_again(row, run["arm"]):
+            again = result(data, name, run["arm"])  # in the process that compared all arms
+            if again is None or again["low"] is None or again["low"] <= 1.0:
                 continue
             if (key := _key(record, run)) is None:
                 continue
@@ -52,12 +55,6 @@ def entries_in(path: Path) -> Iterator[AtlasEntry]:
                 high=round(outcome["speedup_high"], 4),
                 origin=f"{path.name}, {name}, {run['arm']}",
             )
-
-
-def _is_faster_again(row: dict[str, Any], arm: str) -> bool:
-    """Whether what the arm found was shown to be faster in the process that compared all arms."""
-    (again,) = (found for found in row["results"] if found["arm"] == arm)
-    return again["low"] is not None and bool(again["low"] > 1.0)
 
 
 def _key(record: dict[str, Any], run: dict[str, Any]) -> Key | None:

@@ -58,11 +58,11 @@ def of_readme() -> Iterator[str]:
     yield f"1.00 to {best:.2f} times as fast"
     yield f"{default:.2f} with the default strategy"
     windows = start_results.confirmed(start_results.TWO_WINDOWS)
-    sockets = [row.ours.value for row in rows() if row.regime is SOCKETS and isinstance(row.ours, Ratio)]
+    measured = [(row, row.ours) for row in rows() if isinstance(row.ours, Ratio)]
+    sockets = [ours.value for row, ours in measured if row.regime is SOCKETS]
     yield f"made steps {min(sockets):.2f} to {max(sockets):.2f} times as fast (loopback)"
     yield f"{100 * (windows.value - 1):.1f} % where a job has symmetric buffers"
-    shown = [row.ours for row in rows() if row.regime is COST and row.in_readme]
-    costs = [100 * (1 - cost.value) for cost in shown if isinstance(cost, Ratio)]
+    costs = [100 * (1 - ours.value) for row, ours in measured if row.regime is COST and row.in_readme]
     yield f"{min(costs):.1f} to {max(costs):.1f} % slower"
     yield f"up to {100 * (1 - _first_slice_costs()[1]):.0f} %"
     yield f"all tests; {raw('test_times_202611')['latest']['whole_s'] / 60:.0f} minutes on 2 cores"
@@ -98,7 +98,8 @@ def of_measured() -> Iterator[str]:
     yield from _of_planned_rounds()
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
     yield from _of_another_process()
-    plain_twice = by_means(rounds(raw(COSTS[1]), "cost-fsdp-tp"), (AGAIN,), PLAIN)
+    mesh = "cost-fsdp-tp"
+    plain_twice = by_means(rounds(raw(_file_of_cost(mesh)), mesh), (AGAIN,), PLAIN)
     yield f"plain over plain again was {Ratio.of(plain_twice).text}"
     yield f"DDP {cost_of('cost-ddp-8192', LOADED).text}"
     yield f"FSDP {cost_of('cost-fsdp-4096', LOADED).text}"
@@ -287,7 +288,11 @@ def of_cost_page() -> Iterator[str]:
 
 def cost_of(job: str, arm: str = SEARCH) -> Ratio:
     """Mean step of whole processes without Lagom over that of an arm's, where nothing can be gained."""
-    return of_whole_processes(job, WHOLE, next(file for file in COSTS if job in raw(file)["jobs"]), arm)
+    return of_whole_processes(job, WHOLE, _file_of_cost(job), arm)
+
+
+def _file_of_cost(job: str) -> str:
+    return next(file for file in COSTS if job in raw(file)["jobs"])
 
 
 def _cost_on_h100(arm: str) -> Ratio:
