@@ -86,6 +86,8 @@ JOBS = {
     "cost-fsdp-4096": _cost("fsdp.py", _fsdp(2, 4096)),
     "cost-ddp-8192": _cost("ddp.py", _wide(8192)),
     "cost-fsdp-tp": _cost("fsdp.py", _fsdp(4, 4096, "--mesh", "fsdp_tp")),
+    # with 4,096 tokens the host sets the pace there, and steps differ between processes by more than any cost
+    "cost-fsdp-tp-16384": _cost("fsdp.py", _fsdp(4, 16384, "--mesh", "fsdp_tp")),
     "cost-hsdp": _cost("fsdp.py", _fsdp(4, 4096, "--mesh", "hsdp")),
 }
 DEFAULT_JOBS = "fsdp-16384,ddp-8192"
