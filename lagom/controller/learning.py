@@ -15,7 +15,7 @@ from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.searching import Searching
 from lagom.controller.session_choice import wants_trace
 from lagom.controller.traced_iteration import traced_iteration
-from lagom.controller.tuner_state import Learned, TunerState
+from lagom.controller.tuner_state import EVERYTHING, Learned, TunerState
 from lagom.program import CallProgram, ProgramConfirmation, cut_into_sites
 from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.wire.region import Capture
@@ -41,7 +41,8 @@ class Learning(TunerPhase):
         self._confirmation = ProgramConfirmation(state.options.stable_iterations)
         self._began: float | None = None  # when it was first looked for
         self.subscribe(self._observe_calls, self._observe_spans)
-        state.record_everything()
+        self._capture = 0
+        self._record_what_is_needed()
 
     @property
     def is_profiling(self) -> bool:
@@ -70,6 +71,7 @@ class Learning(TunerPhase):
 
     def step(self, now: float) -> TunerPhase | None:
         state = self._state
+        self._record_what_is_needed()
         if not (state.may_tune and self._is_time_to_look(now)):
             return None
         state.findings_refuted()
@@ -85,6 +87,8 @@ class Learning(TunerPhase):
             return Stopped(state, "passthrough")
         if state.options.profile_iterations:
             return self._profiling(program, now)
+        if self._kernels_may_come(program, now):
+            return None
         learned = self._conclude(program, now)
         if learned is None:
             return None
@@ -92,6 +96,14 @@ class Learning(TunerPhase):
             state.best = state.known = None  # of sites that are no more
         state.learned = learned
         return Searching(state, now)
+
+    def _record_what_is_needed(self) -> None:
+        """Kernels only in its turn: a call whose kernel is timed takes the host of a rank some 20 us longer, and NCCL
+        then times those of all communicators."""
+        wanted = EVERYTHING if self._state.may_tune else Capture.CALLS
+        if wanted != self._capture:
+            self._capture = wanted
+            self._state.record(wanted)
 
     def _is_time_to_look(self, now: float) -> bool:
         """Now and then, and before calls are forgotten that no look has seen."""
@@ -111,6 +123,15 @@ class Learning(TunerPhase):
                 f"iteration {state.options.stable_iterations} times; it is still being watched"
             )
             self._began = math.inf
+
+    def _kernels_may_come(self, program: CallProgram, now: float) -> bool:
+        """Whether a kernel of each call is still waited for: they are recorded only since the turn began, and tell how
+        well can be measured and how many channels NCCL takes."""
+        state, contexts = self._state, self._contexts
+        assert contexts is not None
+        if state.observations.shows(program, state.slots) or not state.can_show_kernels():
+            return False
+        return contexts.worth_waiting(program, now, state.history.numbers[-1])
 
     def _conclude(self, program: CallProgram, now: float) -> Learned | None:
         """What is to be tuned and how it can be measured; ``None`` while the timeline may still say more."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from lagom.controller.record_feed import OnCalls, OnSpans, Subscription
 from lagom.controller.tuner_state import TunerState
 from lagom.journal import PhaseName
+from lagom.wire.region import Capture
 
 
 class TunerPhase:
@@ -77,7 +78,8 @@ class TunerPhase:
 
 
 class Stopped(TunerPhase):
-    """Nothing happens any more. ``why``: passthrough (it cannot be tuned), pinned, profiled, or ended."""
+    """Nothing happens any more, and nothing is recorded unless that was asked for. ``why``: passthrough (it cannot be
+    tuned), pinned, profiled, or ended."""
 
     name = "stopped"
     is_busy = False
@@ -86,3 +88,5 @@ class Stopped(TunerPhase):
     def __init__(self, state: TunerState, why: str) -> None:
         super().__init__(state)
         self.why = why
+        if not state.options.record:
+            state.record(Capture.NOTHING)

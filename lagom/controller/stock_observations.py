@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lagom.controller.measure import Tier
 from lagom.headroom import Headroom
-from lagom.program import TunedProgram
+from lagom.program import CallProgram, TunedProgram
 from lagom.records import Algorithm, CommConfig, Knobs, Problem, Protocol, Site
 from lagom.wire.layout import NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 from lagom.wire.library import library
@@ -78,6 +78,11 @@ class StockObservations:
         if computed >= set(slots.values()):
             return Tier.TIMELINE
         return Tier.KERNELS if self._sees(Tier.KERNELS, slots) and not self.times_refuted else Tier.HOST
+
+    def shows(self, program: CallProgram, slots: dict[int, int]) -> bool:
+        """Whether every rank has shown kernels, and each call of the program how many channels it took."""
+        shapes = {(int(function), size) for function, size in program.positions}
+        return self.quiet_tier(slots) is not Tier.HOST and shapes <= set(self._channels)
 
     def _sees(self, tier: Tier, slots: dict[int, int]) -> bool:
         return {slot for source, slot in self._kernels if source in tier.sources} >= set(slots)

@@ -29,6 +29,9 @@ from lagom.wire.views import CommunicatorView
 if TYPE_CHECKING:
     from lagom.cost import IterationModel as CostProgram
 
+#: Calls and kernels: what learning needs in its turn.
+EVERYTHING = Capture.CALLS | Capture.KERNELS
+
 
 @dataclass(frozen=True, slots=True)
 class Learned:
@@ -81,9 +84,9 @@ class TunerState:
         """What the ranks shall record from now on (bits of :class:`Capture`)."""
         self.region.set_capture(self.view.index, capture)
 
-    def record_everything(self) -> None:
-        """Calls and kernels: what learning needs."""
-        self.record(Capture.CALLS | Capture.KERNELS)
+    def can_show_kernels(self) -> bool:
+        """Whether every process has NCCL report its kernels, or is simulated."""
+        return all(process.profiler_api or process.simulated for process in self.region.processes())
 
     def ranks_have_left(self) -> bool:
         """Whether no plan can be agreed any more."""

@@ -51,9 +51,10 @@ def state(
         view=CommunicatorView(index, 42, 2, nodes, 0, ""),
         region=region,
         events=EventLog(),
-        options=SimpleNamespace(stable_iterations=20),
+        options=SimpleNamespace(stable_iterations=20, record=False),
         records=RecordFeed(),
-        record_everything=lambda: None,
+        record=lambda _: None,
+        may_tune=False,
         rules=rules,
         slots={},
     )

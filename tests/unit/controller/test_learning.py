@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from lagom.controller.learning import LATE_SECONDS, LOOK_SECONDS, Learning
 from lagom.controller.record_feed import RecordFeed
+from lagom.controller.stock_observations import StockObservations
+from lagom.controller.tuner_state import EVERYTHING
 from lagom.program import CallHistory, find_program
 from lagom.records import Function
-from lagom.wire.layout import CALL_RECORD
+from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, SPAN_COLLECTIVE, SPAN_NCCL_KERNEL
+from lagom.wire.region import Capture
 
 
 def state_after(sizes: list[int], said: list[str]) -> Any:
@@ -39,10 +42,10 @@ def state_on(history: CallHistory, said: list[str], stable_iterations: int = 20)
         may_tune=True,
         slots={0: 0},
         view=SimpleNamespace(index=3),
-        options=SimpleNamespace(stable_iterations=stable_iterations),
+        options=SimpleNamespace(stable_iterations=stable_iterations, record=False),
         events=SimpleNamespace(warn=said.append, passthrough=lambda *_: None),
         captured=lambda: True,
-        record_everything=lambda: None,
+        record=lambda _: None,
         records=RecordFeed(),
         findings_refuted=lambda: False,
     )
@@ -221,3 +224,53 @@ def test_a_job_of_many_calls_a_second_is_looked_at_before_they_are_forgotten() -
         phases.append(learning.step(LOOK_SECONDS + at / 60_000) is not None)
     believed = phases.index(True) * 320
     assert 20 * 2000 <= believed < 22 * 2000
+
+
+def spans_of(rows: NDArray[Any], slots: dict[int, int], channels: int = 24) -> dict[int, NDArray[Any]]:
+    """The kernel of each call as NCCL reports it, of every process."""
+    spans = {}
+    for slot, process in slots.items():
+        spans[process] = np.zeros(len(rows), KERNEL_SPAN)
+        spans[process]["call"], spans[process]["bytes"], spans[process]["slot"] = rows["call"], rows["bytes"], slot
+        spans[process]["source"], spans[process]["kind"] = SPAN_NCCL_KERNEL, SPAN_COLLECTIVE
+        spans[process]["channels"] = channels
+    return spans
+
+
+def test_kernels_are_timed_only_in_its_turn() -> None:
+    """Others may search for minutes, and a timed kernel costs the host of every rank."""
+    asked: list[int] = []
+    state = state_after([1 << 20] * 5, [])
+    state.record, state.may_tune = asked.append, False
+    learning = Learning(state)
+    for turn in (False, False, True, True, False):
+        state.may_tune = turn
+        learning.step(0.0)
+    assert asked == [Capture.CALLS, EVERYTHING, Capture.CALLS]
+
+
+@pytest.mark.parametrize("shown", ["all", "of one rank", "of one call", "none", "no profiler"])
+def test_a_late_turn_waits_for_a_kernel_of_each_call(monkeypatch: pytest.MonkeyPatch, shown: str) -> None:
+    """Its iteration has long been known, its kernels not yet: without them it would be measured on the host, for
+    another number of channels. One that never comes is waited for during a second and three iterations."""
+    rows = data_parallel(4, 0.030, 200)
+    history = CallHistory()
+    history.extend(rows[:600])
+    state = state_on(history, [])
+    state.slots, state.captured = {0: 0, 1: 7}, lambda: False
+    state.observations, state.can_show_kernels = StockObservations(), lambda: shown != "no profiler"
+    state.options.profile_iterations = 0
+    concluded: list[float] = []
+    monkeypatch.setattr(Learning, "_conclude", lambda _, program, now: concluded.append(now))
+    learning = Learning(state)
+    for look in range(1, 13):  # an iteration each
+        now, fresh = look * LOOK_SECONDS, rows[596 + 4 * look : 600 + 4 * look]
+        history.extend(fresh)
+        state.records.add_calls(0, fresh)
+        seen = spans_of(fresh[:1] if shown == "of one call" else fresh, state.slots)
+        for process, spans in seen.items() if shown in ("all", "of one rank", "of one call") else ():
+            if process == 0 or shown != "of one rank":
+                state.records.add_spans(process, spans)
+        learning.step(now)
+    at_once, patience = LOOK_SECONDS, 1.0 + LOOK_SECONDS
+    assert concluded[0] == (at_once if shown in ("all", "no profiler") else patience)

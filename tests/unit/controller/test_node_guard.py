@@ -33,8 +33,8 @@ class EventLog:
 
 def tuner(events: EventLog, index: int, ranks: int, nodes: int = 1) -> CommunicatorTuner:
     view = CommunicatorView(index, 42 + index, ranks, nodes, 0, "")
-    region: Any = SimpleNamespace(slots=lambda *_: [], has_double=lambda _: False)
-    options: Any = SimpleNamespace(stable_iterations=20)
+    region: Any = SimpleNamespace(slots=lambda *_: [], has_double=lambda _: False, set_capture=lambda *_: None)
+    options: Any = SimpleNamespace(stable_iterations=20, record=False)
     made = CommunicatorTuner(region, view, options, events)  # type: ignore[arg-type]
     assert isinstance(made.state.records, RecordFeed)
     return made
