@@ -353,8 +353,8 @@ def _sockets() -> Iterator[MeasuredRow]:
 def _costs() -> Iterator[MeasuredRow]:
     for file in COSTS:
         data = raw(file)
-        session = data["sessions"][0]
         for name, job in data["jobs"].items():
+            session = _last_session(data, name)
             by_round = whole_runs_page.rounds(data, name)
             release = session.get("nccl_230" if job["nccl"] == "2.30" else "nccl")
             command = f"benchmarks.whole_runs --gpus {session['gpus']} --jobs {name}"
@@ -366,6 +366,16 @@ def _costs() -> Iterator[MeasuredRow]:
                 f"steps 6 to 120, {'search included' if searched else 'before the search'}",
                 searched and len(by_round) >= COST_ROUNDS,
             )  # fmt: skip
+
+
+def _last_session(data: dict[str, Any], job: str) -> dict[str, Any]:
+    """That of the job's processes: one that measures a job anew replaces the earlier ones."""
+    named = (
+        one
+        for one in reversed(data["sessions"])
+        if job in one["arguments"][one["arguments"].index("--jobs") + 1].split(",")
+    )
+    return next(named)
 
 
 def _has_searched(process: dict[str, Any]) -> bool:
