@@ -41,7 +41,6 @@ class Learning(TunerPhase):
         self._confirmation = ProgramConfirmation(state.options.stable_iterations)
         self._began: float | None = None  # when it was first looked for
         self.subscribe(self._observe_calls, self._observe_spans)
-        self._capture = 0
         self._record_what_is_needed()
 
     @property
@@ -98,12 +97,8 @@ class Learning(TunerPhase):
         return Searching(state, now)
 
     def _record_what_is_needed(self) -> None:
-        """Kernels only in its turn: a call whose kernel is timed takes the host of a rank some 20 us longer, and NCCL
-        then times those of all communicators."""
-        wanted = EVERYTHING if self._state.may_tune else Capture.CALLS
-        if wanted != self._capture:
-            self._capture = wanted
-            self._state.record(wanted)
+        """Kernels only in its turn: others may search for minutes before."""
+        self._state.record(EVERYTHING if self._state.may_tune else Capture.CALLS)
 
     def _is_time_to_look(self, now: float) -> bool:
         """Now and then, and before calls are forgotten that no look has seen."""

@@ -104,7 +104,7 @@ class Searching(TunerPhase):
         if self._stands_still and (self._state.captured() or not self._state.may_tune):
             self._put_off()
         if self._window is None:
-            return self._next_window(now)
+            return self._between_windows(now)
         result = self._window.step(now)
         if result is None:
             return None
@@ -160,6 +160,12 @@ class Searching(TunerPhase):
         return partial(suggest_from, atlas.entries, state.view, process, state.learned.problem, most)
 
     # -- what may be tried, and when
+
+    def _between_windows(self, now: float) -> TunerPhase | None:
+        following = self._next_window(now)
+        if self._window is None:  # it may be long until the next one
+            self._state.record(Capture.CALLS)
+        return following
 
     def _next_window(self, now: float) -> TunerPhase | None:
         if self._standing is not None and not self._is_decided(self._standing, now):

@@ -69,6 +69,7 @@ class TunerState:
     spent_seconds: float = 0.0  # of it, by the search
     retunes: int = 0
     unproven: tuple[Section, ...] = ()  # of a search that was stopped: what the next one should try first
+    capture: int | None = None  # what the ranks were asked to record
     search_has_ended: bool = False  # by itself: nothing is left to be tried
     learn: Callable[[TunerState], Any] | None = None  # makes the phase Learning, to which later ones may go back
 
@@ -81,8 +82,11 @@ class TunerState:
     # -- the ranks
 
     def record(self, capture: int) -> None:
-        """What the ranks shall record from now on (bits of :class:`Capture`)."""
-        self.region.set_capture(self.view.index, capture)
+        """What the ranks shall record from now on (bits of :class:`Capture`). Kernels only while they are needed: a
+        call whose kernel is timed takes the host some 20 us longer, and NCCL then times those of all communicators."""
+        if capture != self.capture:  # the ranks read it at each call
+            self.capture = capture
+            self.region.set_capture(self.view.index, capture)
 
     def can_show_kernels(self) -> bool:
         """Whether every process has NCCL report its kernels, or is simulated."""

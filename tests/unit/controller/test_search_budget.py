@@ -15,6 +15,7 @@ from lagom.controller.tuner_state import TunerState
 from lagom.records import Assignment, Sample
 from lagom.search import TuningSession, WindowResult
 from lagom.wire.plan import Plan
+from lagom.wire.region import Capture
 from tests.unit.search.test_session import GOOD, OTHER, drive, session_of
 from tests.unit.search.test_session_limits import limited_to
 
@@ -39,7 +40,7 @@ def searching(session: TuningSession, *, seconds: float | None = None, percent: 
     phase._standing = phase._request = phase._workload_change = phase._changed_calls = None
     phase._in_force, phase._last_purpose = Assignment.stock(2), ""
     phase._lost_windows, phase._looked_at = 0, 0.0
-    phase.graph, phase.opened, phase.offered = False, [], []
+    phase.graph, phase.opened, phase.offered, phase.recorded = False, [], [], []
     phase._can_be_seen = lambda request, now: not phase.opened.append(request.purpose)
     phase._open_window = lambda request: None
     phase._state = SimpleNamespace(
@@ -47,6 +48,7 @@ def searching(session: TuningSession, *, seconds: float | None = None, percent: 
         search_seconds=seconds,
         spent_seconds=0.0,
         options=SimpleNamespace(search_percent=percent),
+        record=phase.recorded.append,
         iteration=lambda: phase.iterations,
         captured=lambda: phase.graph,
         ranks_have_left=lambda: False,
@@ -154,6 +156,7 @@ def test_a_proven_incumbent_is_in_force_while_the_search_waits() -> None:
     (offer,) = phase.offered
     assert offer.plan.incumbent == GOOD
     assert not phase.opened
+    assert set(phase.recorded) == {Capture.CALLS}, "no kernel is timed meanwhile"
     phase.iterations = 10_000
     phase.step(9.0)
     assert phase.opened == ["trial"]
@@ -196,3 +199,13 @@ def test_where_every_rank_has_gone_the_atlas_is_not_asked() -> None:
     phase._state.learned, phase._state.slots = object(), {0: 7}
     phase._state.region = SimpleNamespace(processes=list)
     assert phase._suggestions(4) is None
+
+
+def test_the_ranks_are_told_once_what_to_record() -> None:
+    """They read it at each call, so that writing it again would cost each of them a cache line."""
+    told: list[int] = []
+    region: Any = SimpleNamespace(set_capture=lambda index, capture: told.append(capture))
+    state = TunerState(region, SimpleNamespace(index=3), None, None, None)  # type: ignore[arg-type]
+    for capture in (Capture.NOTHING, Capture.CALLS, Capture.CALLS, Capture.NOTHING):
+        state.record(capture)
+    assert told == [Capture.NOTHING, Capture.CALLS, Capture.NOTHING]
