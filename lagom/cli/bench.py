@@ -110,8 +110,8 @@ def bench(
     asked = parse_arms(arms or [DEFAULT_ARMS])  # refused before a folder is made or anything in it deleted
     claim_folder(request, _say, is_named=out is not None)
     ask_for_direction(request, _say)
-    if fresh:
-        discard(request.folder)
+    if fresh and (kept := discard(request.folder)):
+        _say(kept)
     schedule = BenchSchedule(request, asked, cycles, jobs, rounds)
     store = schedule.open_store()  # a folder that cannot be continued is refused before anything is printed
     for sentence in preview(schedule):

@@ -163,8 +163,8 @@ def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store[TuneRec
     from lagom.tune.tune_result import found_in
 
     claim_folder(request, _say, is_named=is_named)
-    if fresh:
-        discard(request.folder, found_in(request.folder))
+    if fresh and (kept := discard(request.folder, found_in(request.folder))):
+        _say(kept)
     return Store(request, TuneRecord)
 
 

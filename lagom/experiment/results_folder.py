@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from lagom.experiment.store import FILE, BadRecord
+from lagom.experiment.store import FILE, BadRecord, is_record
 from lagom.files import not_ours, open_append, trusted_owners
 
 #: Whatever the umask.
@@ -58,14 +59,28 @@ def _others_link(path: Path) -> str:
     return ""
 
 
-def discard(folder: Path, found: Iterable[str] = ()) -> None:
+def discard(folder: Path, found: Iterable[str] = ()) -> str:
     """Throw away what the folder holds of a benchmark, and the files named ``found`` that were made of it; raises
-    :class:`BadRecord`."""
-    for path in (*(folder / name for name in found), folder / FILE):
-        try:
+    :class:`BadRecord`. A file of that name that is no record of lagom, or is damaged, is kept under another name:
+    returns one sentence about it, else nothing."""
+    record = folder / FILE
+    kept = None if not record.is_file() or is_record(record) else _unused_name(record)
+    try:
+        for path in (folder / name for name in found):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            why = error.strerror or error
-            raise BadRecord(
-                f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
-            ) from error
+        path = record
+        if kept is None:
+            record.unlink(missing_ok=True)
+            return ""
+        record.rename(kept)
+    except OSError as error:
+        why = error.strerror or error
+        raise BadRecord(
+            f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
+        ) from error
+    return f"{record} is not a benchmark file of lagom, or is damaged; it is kept as {kept.name}."
+
+
+def _unused_name(path: Path) -> Path:
+    names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))

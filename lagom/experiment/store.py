@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -220,6 +221,16 @@ def cannot_be_written(path: Path, error: OSError) -> BadRecord:
         f"{path} cannot be written ({error.strerror or error}); fix that; the same command (without --fresh) continues "
         "after the last process whose samples were kept."
     )
+
+
+def is_record(path: Path) -> bool:
+    """Whether the file is a record of any version of lagom."""
+    try:
+        with open_regular(path) as file:
+            found = json.load(file)
+        return "lagom" in found and RecordHead.model_validate(found).format > 0
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def read_record(path: Path, kind: type[Record], *, must_be_ours: bool = False) -> Record:

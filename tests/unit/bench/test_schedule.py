@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,6 +172,22 @@ def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, da
     with pytest.raises(BadRecord, match=r"bench.json is not a benchmark .* --fresh\.$"):
         schedule("off", folder=tmp_path).open_store()
     assert (tmp_path / "bench.json").read_bytes() == damage
+
+
+@pytest.mark.parametrize(
+    "theirs", [b"", b"[]", b'{"mine": 1}', b'{"format": 3}', b'{"lagom": "1.0", "format": "x"}', b"\xff"]
+)
+def test_a_file_that_is_not_ours_is_kept_when_the_folder_is_begun_anew(tmp_path: Path, theirs: bytes) -> None:
+    record = tmp_path / "bench.json"
+    (tmp_path / "bench.json.1").write_bytes(b"an earlier one")
+    record.write_bytes(theirs)
+    assert discard(tmp_path) == f"{record} is not a benchmark file of lagom, or is damaged; it is kept as bench.json.2."
+    assert not record.exists()
+    assert (tmp_path / "bench.json.2").read_bytes() == theirs
+    for version in (1, 3):
+        record.write_text(json.dumps({"lagom": "1.0", "format": version}))
+        assert discard(tmp_path) == ""
+        assert not record.exists()
 
 
 def test_what_cannot_be_thrown_away_is_refused_with_what_to_do(tmp_path: Path) -> None:
