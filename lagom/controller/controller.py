@@ -163,6 +163,8 @@ class Controller:
             self.events.communicator(view)
             tuner = CommunicatorTuner(self.region, view, self.options, self.events, self.timeline)
             tuner.pin(self._pins.rules)
+            if self._profiled:
+                tuner.end_profile()
             self.tuners[view.index] = tuner
 
     def _count(self) -> None:
@@ -211,6 +213,8 @@ class Controller:
     def _notice_the_profile(self) -> None:
         if not self._profiled and any(tuner.is_profiled for tuner in self.tuners.values()):
             self._profiled = True
+            for tuner in self.tuners.values():
+                tuner.end_profile()
             self._write_records()
             done = f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more"
             self.events.note(done, level="notice")

@@ -18,7 +18,6 @@ from lagom.controller.traced_iteration import traced_iteration
 from lagom.controller.tuner_state import EVERYTHING, Learned, TunerState
 from lagom.program import CallProgram, ProgramConfirmation, cut_into_sites
 from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
-from lagom.wire.region import Capture
 
 LOOK_SECONDS = 0.25
 CALLS_BETWEEN_LOOKS = HISTORY_CALLS // 4
@@ -98,7 +97,10 @@ class Learning(TunerPhase):
 
     def _record_what_is_needed(self) -> None:
         """Kernels only in its turn: others may search for minutes before."""
-        self._state.record(EVERYTHING if self._state.may_tune else Capture.CALLS)
+        if self._state.may_tune:
+            self._state.record(EVERYTHING)
+        else:
+            self._state.record_calls()
 
     def _is_time_to_look(self, now: float) -> bool:
         """Now and then, and before calls are forgotten that no look has seen."""
@@ -160,6 +162,5 @@ class Learning(TunerPhase):
             if timeline is None or timeline.is_settled(state.slots.values(), now):
                 self._profiled_from = call
         elif call - self._profiled_from >= state.options.profile_iterations * program.calls_per_iteration:
-            state.record(Capture.NOTHING)
             return Stopped(state, "profiled")
         return None

@@ -78,7 +78,7 @@ class TunerPhase:
 
 
 class Stopped(TunerPhase):
-    """Nothing happens any more, and nothing is recorded unless that was asked for. ``why``: passthrough (it cannot be
+    """Nothing happens any more, and nothing is recorded but for raw records. ``why``: passthrough (it cannot be
     tuned), pinned, profiled, or ended."""
 
     name = "stopped"
@@ -88,5 +88,5 @@ class Stopped(TunerPhase):
     def __init__(self, state: TunerState, why: str) -> None:
         super().__init__(state)
         self.why = why
-        if not state.options.record:
+        if why == "profiled" or not state.options.record:
             state.record(Capture.NOTHING)

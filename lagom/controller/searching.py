@@ -164,7 +164,7 @@ class Searching(TunerPhase):
     def _between_windows(self, now: float) -> TunerPhase | None:
         following = self._next_window(now)
         if self._window is None:  # it may be long until the next one
-            self._state.record(Capture.CALLS)
+            self._state.record_calls()
         return following
 
     def _next_window(self, now: float) -> TunerPhase | None:

@@ -99,6 +99,11 @@ class CommunicatorTuner:
         self._may_pin = True
         self._enter(Stopped(self.state, "passthrough"))
 
+    def end_profile(self) -> None:
+        """The iterations that `lagom profile` asked for are over, here or on another communicator."""
+        if not self.is_profiled:
+            self._enter(Stopped(self.state, "profiled"))
+
     # -- the way
 
     def step(self, now: float) -> None:

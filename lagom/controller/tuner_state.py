@@ -88,6 +88,11 @@ class TunerState:
             self.capture = capture
             self.region.set_capture(self.view.index, capture)
 
+    def record_calls(self) -> None:
+        """Until kernels are needed; but those, too, where raw records are kept or the job is profiled."""
+        keeps_all = self.options.record or self.options.profile_iterations
+        self.record(EVERYTHING if keeps_all else Capture.CALLS)
+
     def can_show_kernels(self) -> bool:
         """Whether every process has NCCL report its kernels, or is simulated."""
         return all(process.profiler_api or process.simulated for process in self.region.processes())

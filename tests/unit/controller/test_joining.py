@@ -54,6 +54,7 @@ def state(
         options=SimpleNamespace(stable_iterations=20, record=False),
         records=RecordFeed(),
         record=lambda _: None,
+        record_calls=lambda: None,
         may_tune=False,
         rules=rules,
         slots={},

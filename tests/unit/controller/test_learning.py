@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +13,13 @@ from numpy.typing import NDArray
 from lagom.controller.learning import LATE_SECONDS, LOOK_SECONDS, Learning
 from lagom.controller.record_feed import RecordFeed
 from lagom.controller.stock_observations import StockObservations
-from lagom.controller.tuner_state import EVERYTHING
+from lagom.controller.tuner import CommunicatorTuner
+from lagom.controller.tuner_state import EVERYTHING, TunerState
 from lagom.program import CallHistory, find_program
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, SPAN_COLLECTIVE, SPAN_NCCL_KERNEL
 from lagom.wire.region import Capture
+from lagom.wire.views import CommunicatorView
 
 
 def state_after(sizes: list[int], said: list[str]) -> Any:
@@ -47,6 +48,7 @@ def state_on(history: CallHistory, said: list[str], stable_iterations: int = 20)
         events=SimpleNamespace(warn=said.append, passthrough=lambda *_: None),
         captured=lambda: True,
         record=lambda _: None,
+        record_calls=lambda: None,
         records=RecordFeed(),
         findings_refuted=lambda: False,
     )
@@ -238,16 +240,22 @@ def spans_of(rows: NDArray[Any], slots: dict[int, int], channels: int = 24) -> d
     return spans
 
 
-def test_kernels_are_timed_only_in_its_turn() -> None:
-    """Others may search for minutes, and a timed kernel costs the host of every rank."""
+@pytest.mark.parametrize(
+    ("options", "waiting"),
+    [({}, Capture.CALLS), ({"record": True}, EVERYTHING), ({"profile_iterations": 3}, EVERYTHING)],
+)
+def test_kernels_are_timed_only_in_its_turn(options: dict[str, Any], waiting: int) -> None:
+    """Others may search for minutes, and a timed kernel costs the host of every rank. But raw records have all."""
     asked: list[int] = []
     state = state_after([1 << 20] * 5, [])
-    state.record, state.may_tune = asked.append, False
+    state.record, state.record_calls = asked.append, lambda: TunerState.record_calls(state)
+    state.options = SimpleNamespace(**{"stable_iterations": 20, "record": False, "profile_iterations": 0, **options})
+    state.may_tune = False
     learning = Learning(state)
     for turn in (False, False, True, True, False):
         state.may_tune = turn
         learning.step(0.0)
-    assert [capture for capture, _ in groupby(asked)] == [Capture.CALLS, EVERYTHING, Capture.CALLS]
+    assert asked == [waiting] * 3 + [EVERYTHING] * 2 + [waiting]
 
 
 @pytest.mark.parametrize("shown", ["all", "of one rank", "of one call", "none", "no profiler"])
@@ -275,3 +283,17 @@ def test_a_late_turn_waits_for_a_kernel_of_each_call(monkeypatch: pytest.MonkeyP
         learning.step(now)
     at_once, patience = LOOK_SECONDS, 1.0 + LOOK_SECONDS
     assert concluded[0] == (at_once if shown in ("all", "no profiler") else patience)
+
+
+def test_when_the_profile_is_made_nothing_is_recorded_of_other_communicators_either() -> None:
+    told: list[tuple[int, int]] = []
+    region: Any = SimpleNamespace(set_capture=lambda index, capture: told.append((index, capture)))
+    options: Any = SimpleNamespace(stable_iterations=2, record=False, profile_iterations=3)
+    events: Any = SimpleNamespace(phase=lambda *_: None)
+    tuner = CommunicatorTuner(region, CommunicatorView(5, 42, 2, 1, 0, ""), options, events)
+    tuner.state.record_calls()
+    for _ in range(2):
+        tuner.end_profile()
+    assert told == [(5, EVERYTHING), (5, Capture.NOTHING)]
+    assert tuner.is_profiled
+    assert tuner.is_over
