@@ -147,9 +147,10 @@ def rows() -> Iterator[MeasuredRow]:
     yield _searched(NVLINK, 4, "default-nvlink-fsdp-4096", "auto", in_readme=True)
     yield _searched(NVLINK, 2, "default-nvlink-fsdp-4096", "auto")
     yield _searched(NVLINK, 4, "default-nvlink-tp-8192", "auto")
+    yield _searched(NVLINK, 2, "default-nvlink-ep-16384", "auto")
     for gpus, name in (
-        (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"),
-        (4, "nvlink-ep-16384"), (2, "nvlink-ddp-8192"), (2, "foreign-titan-llama3"),
+        (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"), (2, "nvlink-ddp-8192"),
+        (2, "foreign-titan-llama3"),
     ):  # fmt: skip
         yield _searched(NVLINK, gpus, name)
     windows = "FSDP, 4 layers, 4,096 tokens, symmetric buffers"
