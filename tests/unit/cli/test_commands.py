@@ -57,13 +57,6 @@ def test_help_loads_little() -> None:
     assert int(count) < 400, "a command file imports much at its top"
 
 
-def test_ctrl_c_while_commands_are_imported_is_no_traceback(tmp_path: Path) -> None:
-    """They take a third of a second."""
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    done = lagom_anew("--help", env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
 def test_an_option_that_is_its_own_metavar_is_named() -> None:
     """typer 0.27.0 takes the metavar for the name: `--mode` with metavar MODE was `--MODE` there."""
     for commands in PANELS.values():
