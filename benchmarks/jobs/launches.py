@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--collectives", type=int, default=0, help="a step, beside --tokens tiny kernels")
     arguments = parser.parse_args()
     device = start()
-    collectives = Collectives(device)
+    collectives = Collectives(device) if arguments.collectives else None
     profiles, turns = Profiles(arguments, device), Turns(arguments.turns)
     tiny, total = torch.zeros(8, device=device), torch.ones(1, device=device)
     for step in range(arguments.steps):
@@ -37,8 +37,8 @@ def main() -> None:
         began = time.perf_counter()
         for _ in range(arguments.tokens):
             tiny.add_(1)
-        for number in range(arguments.collectives):
-            collectives.launch(number)
+        if collectives is not None:
+            collectives.launch(arguments.collectives)
         launched = (time.perf_counter() - began) * 1e3
         tiny[0].item()  # the stream waits for its collectives
         took = (time.perf_counter() - began) * 1e3
@@ -58,14 +58,15 @@ class Collectives:
         self._part = self._whole[: len(self._whole) // ranks].clone()
         self._reduced = self._whole.clone()
 
-    def launch(self, number: int) -> None:
-        """Nothing is waited for."""
-        if number % 2:
-            dist.all_reduce(self._reduced, group=self._second)
-        elif number % 4:
-            dist.reduce_scatter_tensor(self._part, self._whole)
-        else:
-            dist.all_gather_into_tensor(self._whole, self._part)
+    def launch(self, count: int) -> None:
+        """So many calls; nothing is waited for."""
+        for number in range(count):
+            if number % 2:
+                dist.all_reduce(self._reduced, group=self._second)
+            elif number % 4:
+                dist.reduce_scatter_tensor(self._part, self._whole)
+            else:
+                dist.all_gather_into_tensor(self._whole, self._part)
 
 
 if __name__ == "__main__":

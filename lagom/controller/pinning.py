@@ -8,7 +8,7 @@ from lagom.controller.phase import Stopped, TunerPhase
 from lagom.controller.pinned_rules import left_out, settable_rules
 from lagom.controller.publication import Offer, Progress
 from lagom.controller.stock_observations import common_knobs
-from lagom.controller.tuner_state import EVERYTHING, TunerState
+from lagom.controller.tuner_state import TunerState
 from lagom.wire.plan import Plan
 
 #: Room before a plan of pinned rules, which needs no iteration boundary.
@@ -23,8 +23,7 @@ class Pinning(TunerPhase):
     def __init__(self, state: TunerState) -> None:
         super().__init__(state)
         self._offer: Offer | None = None
-        if state.options.record:
-            state.record(EVERYTHING)
+        state.record_calls()
 
     def step(self, now: float) -> TunerPhase | None:
         self._offer = self._offer or self._new_offer()
