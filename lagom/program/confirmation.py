@@ -57,18 +57,19 @@ class ProgramConfirmation:
         return program if seen >= self.asked else None
 
     def _suspect(self, program: CallProgram, history: CallHistory) -> None:
-        """A program that only begins at another position 0 is the same one; its calls are counted anew.
+        """A program that only begins at another position 0 is the same one: where the host sets the pace, its longest
+        pause comes after another call now and then.
 
         Half of the calls may show it already: the first look comes late where other communicators had their turn
         before, or were waited for.
         """
-        if not is_rotation(program.positions, self._suspected):
-            self._repeated = 0
-            self._changes += 1
-        if program.positions != self._suspected:
-            earlier = find_program(history.oldest(len(history.numbers) // 2))
-            known = earlier if earlier is not None and earlier.positions == program.positions else program
-            self._suspected, self._suspected_at = program.positions, known.calls_seen
+        if is_rotation(program.positions, self._suspected):
+            return
+        earlier = find_program(history.oldest(len(history.numbers) // 2))
+        known = earlier if earlier is not None and is_rotation(earlier.positions, program.positions) else program
+        self._suspected, self._suspected_at = program.positions, known.calls_seen
+        self._repeated = 0
+        self._changes += 1
 
     def _count(self, program: CallProgram, history: CallHistory) -> None:
         """Add to the calls explained before if these share a whole iteration with them; else count anew."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lagom.program import CallHistory, ProgramConfirmation
+from lagom.program import CallHistory, ProgramConfirmation, find_program
 from lagom.program.confirmation import LAYER_CALLS
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import Function
@@ -127,6 +127,30 @@ def test_a_late_first_look_needs_no_second_one() -> None:
     """A communicator that waited for its turn has shown its iteration 60 times: half of these calls show it, too."""
     rows = records(distinct(14) * 60, {14 * number: 5 for number in range(1, 60)})
     assert believed_at(rows, every=len(rows)) == (len(rows), 14)
+
+
+def test_a_late_first_look_needs_no_second_one_where_the_longest_pause_moves() -> None:
+    """By all calls an iteration begins after the third one, by the older half of them after the ninth."""
+    pauses = {14 * number + (9 if number < 20 else 3): 5 for number in range(60)}
+    rows = records(distinct(14) * 60, pauses)
+    assert believed_at(rows, every=len(rows)) == (len(rows), 14)
+
+
+def test_a_pause_that_moves_between_two_looks_needs_no_third_one() -> None:
+    """Five iterations, of which two and a half show none, begin after the ninth call; after ten they begin after the
+    third."""
+    pauses = {14 * number + (9 if number < 5 else 3): 5 for number in range(12)}
+    rows = records(distinct(14) * 12, pauses)
+    history, confirmation = CallHistory(), ProgramConfirmation(asked=4)
+    believed, begin = [], set()
+    for part in (rows[: 5 * 14], rows[5 * 14 :]):
+        history.extend(part)
+        believed.append(confirmation.look(history) is not None)
+        program = find_program(history)
+        assert program is not None
+        begin.add(program.positions[0])
+    assert len(begin) == 2
+    assert believed == [False, True]
 
 
 def test_a_first_look_waits_where_half_of_the_calls_do_not_show_the_iteration() -> None:
