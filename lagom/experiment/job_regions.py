@@ -96,6 +96,16 @@ class JobRegions:
             self._last_count = now
             self._looks.append((now, time.time(), calls))
 
+    def sleep(self, seconds: float) -> None:
+        """So long; but a region that appears is looked at, and kept, at once: a job's ranks may be over before the next
+        look, and the last one removes the file."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._watch is None:
+                time.sleep(left)
+            elif self._watch.wait(left):
+                self.see_ranks()
+
     def see_ranks(self) -> list[RegionView]:
         """Every region of the job now; what its ranks were started with is kept in ``starts``."""
         views = list(self._views())
@@ -134,8 +144,7 @@ class JobRegions:
     def was_made(self) -> bool | None:
         """Whether a region of the job has appeared since it was new; None if that is not known. With one more look now,
         for its ranks and for files that are other jobs' regions. To be called once."""
-        for view in self._views():
-            self._note_starts(view)
+        self.see_ranks()
         return None if self._watch is None else self._watch.was_made({path.name for path in self._others})
 
     def _note_starts(self, view: RegionView) -> None:

@@ -72,6 +72,7 @@ class ProcessStart:
     higher_is_better: bool = False
     enough: Callable[[Seen], bool] = lambda seen: False
     while_it_runs: Callable[[], None] = lambda: None
+    sleep: Callable[[float], None] = time.sleep  # between two looks
     grace: float = GRACE_SECONDS
     say: Callable[[str], None] = lambda text: None
     begun: str = field(default_factory=new_job_id)
@@ -222,7 +223,7 @@ def _watch(process: subprocess.Popen[bytes], start: ProcessStart, seen: Seen, ta
         if start.enough(seen):
             time.sleep(AFTER_OUTCOME_SECONDS)
             return "us" if process.poll() is None else "itself"
-        time.sleep(LOOK_SECONDS)
+        start.sleep(LOOK_SECONDS)
     return "itself"
 
 

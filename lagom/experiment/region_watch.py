@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import struct
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 IN_MOVED_TO, IN_CREATE, IN_Q_OVERFLOW = 0x80, 0x100, 0x4000
@@ -22,6 +24,8 @@ class RegionWatch:
     def __init__(self, region: Path) -> None:
         self._name = os.fsencode(region.name)
         self._any = os.fsencode(f"lagom-{os.getuid()}-")
+        self._events = bytearray()  # as they were read
+        self._is_blind = False  # reading them failed
         libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         folder = os.fsencode(region.parent)
@@ -34,32 +38,55 @@ class RegionWatch:
             os.close(self._descriptor)
         self._descriptor = -1
 
+    def wait(self, seconds: float) -> bool:
+        """Sleep so long, or until a region has appeared; whether one has."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._descriptor < 0 or self._is_blind:
+                time.sleep(left)
+            elif select.select([self._descriptor], [], [], left)[0]:
+                before = len(self._events)
+                self._read()
+                if any(
+                    name.startswith(self._any) and b".tmp." not in name for _, name in _parsed(self._events[before:])
+                ):
+                    return True
+        return False
+
     def was_made(self, others: Collection[str] = ()) -> bool | None:
         """Whether the region's file has appeared since; None if inotify could not report it, or if another file
         appeared that is not in ``others``, those of other jobs. To be called once."""
         if self._descriptor < 0:
             return None
-        events = bytearray()
+        self._read()
+        self.close()
+        return None if self._is_blind else self._find({os.fsencode(name) for name in others})
+
+    def _read(self) -> None:
+        """What has come; whole events, as the kernel gives them."""
         try:
             while more := os.read(self._descriptor, _MOST_BYTES):
-                events += more
+                self._events += more
         except BlockingIOError:
             pass  # that was all
         except OSError:
-            return None
-        finally:
-            self.close()
-        return self._find(bytes(events), {os.fsencode(name) for name in others})
+            self._is_blind = True
 
-    def _find(self, events: bytes, others: Collection[bytes]) -> bool | None:
-        at, unknown = 0, False
-        while at < len(events):
-            _, mask, _, length = _HEAD.unpack_from(events, at)
-            at += _HEAD.size + length
+    def _find(self, others: Collection[bytes]) -> bool | None:
+        unknown = False
+        for mask, name in _parsed(self._events):
             if mask & IN_Q_OVERFLOW:
                 return None
-            name = events[at - length : at].rstrip(b"\0")
             if name == self._name:
                 return True
             unknown |= name.startswith(self._any) and b".tmp." not in name and name not in others
         return None if unknown else False
+
+
+def _parsed(events: bytes | bytearray) -> Iterator[tuple[int, bytes]]:
+    """(mask, name of the file) of each event."""
+    at = 0
+    while at < len(events):
+        _, mask, _, length = _HEAD.unpack_from(events, at)
+        at += _HEAD.size + length
+        yield mask, bytes(events[at - length : at]).rstrip(b"\0")

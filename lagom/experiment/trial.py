@@ -138,8 +138,8 @@ def _until_enough(request: Request, task: Task, start: ProcessStart, regions: Jo
         return replace(
             start, enough=lambda seen: len(seen.outcomes()) >= request.communicators or seen.is_passthrough()
         )
-    look = regions.look if regions else start.while_it_runs
-    return replace(start, enough=lambda seen: is_enough(request, seen, regions, arm), while_it_runs=look)
+    start = replace(start, enough=lambda seen: is_enough(request, seen, regions, arm))
+    return start if regions is None else replace(start, while_it_runs=regions.look, sleep=regions.sleep)
 
 
 def _arms_file(request: Request, task: Task, name: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lagom.demo.stage import Scene
@@ -13,15 +14,41 @@ from lagom.sim.virtual.virtual_job import Process, VirtualJob, spawned
 from tests.waiting import wait_until
 
 
-def test_who_comes_after_the_last_look_and_ends_before_the_next_is_seen(tmp_path: Path) -> None:
-    """A look falls between two ranks, and the next one after both: the last of them has removed the region by then."""
-    environ = {
+def environment(place: Path) -> dict[str, str]:
+    return {
         "LAGOM_JOB_ID": "short",
         "LAGOM_MODE": "tune",
         "LAGOM_CONTROLLER": "none",
-        "LAGOM_DIR": str(tmp_path),
-        "LAGOM_SHM_DIR": str(tmp_path),
+        "LAGOM_DIR": str(place),
+        "LAGOM_SHM_DIR": str(place),
     }
+
+
+def test_ranks_that_come_and_end_between_two_looks_are_seen(tmp_path: Path) -> None:
+    """Nobody looks; the region is opened as it appears. The second rank comes as soon as that has happened."""
+
+    def begin(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int) -> Process:
+        if arguments[1] == "1":
+            wait_until(lambda: str(regions.region) in Path("/proc/self/maps").read_text(), "the region to be opened")
+        return spawned(arguments, environ, said, fd)
+
+    def run_job() -> None:
+        with VirtualJob(Scene(ranks=2, layers=2).spec(4), tmp_path / "job", environment(tmp_path), begin) as job:
+            job.finish()
+
+    with JobRegions(environment(tmp_path), is_new=True) as regions, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_job)
+        while not running.done():
+            regions.sleep(0.1)
+        running.result()
+        assert not regions.region.exists()
+        assert regions.was_made() is True
+        assert (regions.ranks, len(regions.starts), regions.saw_all_ranks) == (2, 2, True)
+
+
+def test_who_comes_after_the_last_look_and_ends_before_the_next_is_seen(tmp_path: Path) -> None:
+    """A look falls between two ranks, and the next one after both: the last of them has removed the region by then."""
+    environ = environment(tmp_path)
     pids: list[int] = []
 
     def begin(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int) -> Process:

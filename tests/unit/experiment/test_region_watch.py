@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from lagom.experiment.region_watch import RegionWatch
@@ -22,6 +23,24 @@ def test_other_files_are_not_it(tmp_path: Path) -> None:
     watch = RegionWatch(tmp_path / "lagom-0-1")
     (tmp_path / "something-else").touch()
     assert watch.was_made() is False
+
+
+def test_waiting_ends_when_a_region_appears_and_its_name_is_still_known(tmp_path: Path) -> None:
+    name = f"lagom-{os.getuid()}-1"
+    watch = RegionWatch(tmp_path / name)
+    (tmp_path / "something-else").touch()
+    (tmp_path / f"{name}.tmp.0123456789abcdef").touch()
+    assert watch.wait(0.01) is False
+    (tmp_path / name).touch()
+    assert watch.wait(3600.0) is True
+    assert watch.wait(0.01) is False, "it was told"
+    assert watch.was_made() is True
+
+
+def test_where_the_folder_cannot_be_watched_the_time_is_waited(tmp_path: Path) -> None:
+    before = time.monotonic()
+    assert RegionWatch(tmp_path / "gone" / "lagom-0-1").wait(0.05) is False
+    assert time.monotonic() - before >= 0.05
 
 
 def test_of_a_region_of_another_name_nobody_can_tell_whose_it_is(tmp_path: Path) -> None:
