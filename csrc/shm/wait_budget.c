@@ -52,17 +52,22 @@ struct lagom_wait lagom_wait_begin(uint32_t milliseconds)
     return (struct lagom_wait){(uint64_t)milliseconds * MILLISECOND, now_ns(CLOCK_THREAD_CPUTIME_ID)};
 }
 
-static void spend(struct lagom_wait *wait, uint64_t slept)
+static void take(struct lagom_wait *wait, uint64_t spent)
 {
-    uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID), spent = slept + cpu_ns - wait->cpu_ns;
-    wait->cpu_ns = cpu_ns;
     take_from(&left_ns, spent);
     take_from(&wait->left_ns, spent);
 }
 
+static void take_what_looking_took(struct lagom_wait *wait)
+{
+    uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    take(wait, cpu_ns - wait->cpu_ns);
+    wait->cpu_ns = cpu_ns;
+}
+
 bool lagom_wait_look(struct lagom_wait *wait)
 {
-    spend(wait, 0);
+    take_what_looking_took(wait);
     return left_ns != 0 && wait->left_ns != 0;
 }
 
@@ -72,7 +77,9 @@ bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds)
         wait->left_ns = 0;
         return false;
     }
-    spend(wait, sleep_for(microseconds));
+    take_what_looking_took(wait);
+    take(wait, sleep_for(microseconds));
+    wait->cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID); /* the processor's part of the pause is in it already */
     return true;
 }
 

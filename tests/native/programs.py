@@ -7,14 +7,17 @@ folder of its own name, if it has one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -73,15 +76,24 @@ def build(program: str, compiler: Sequence[str], out: Path) -> Path:
 
 
 def run_to_the_end(command: list[str], environ: dict[str, str], folder: Path = ROOT) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr. A program that takes too long goes with all it has started."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command, cwd=folder, env=environ, stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
-    )
-    try:
-        out, err = process.communicate(timeout=TIME_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-        pytest.fail(f"{command[0]} did not end in {TIME_LIMIT_S} s\n{out[-6000:]}\n{err[-6000:]}")
-    return process.returncode, out, err
+    """Exit code, stdout, stderr. With the program goes all that it has started: where a check failed in it, children of
+    it may be stopped or wait for ever."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=out, stderr=err, start_new_session=True)
+        try:
+            code = process.wait(TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said = [_all_of(file) for file in (out, err)]
+    if code is None:
+        pytest.fail(f"{command[0]} did not end in {TIME_LIMIT_S} s\n{said[0][-6000:]}\n{said[1][-6000:]}")
+    return code, said[0], said[1]
+
+
+def _all_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
