@@ -148,9 +148,9 @@ def rows() -> Iterator[MeasuredRow]:
     yield _searched(NVLINK, 2, "default-nvlink-fsdp-4096", "auto")
     yield _searched(NVLINK, 4, "default-nvlink-tp-8192", "auto")
     yield _searched(NVLINK, 2, "default-nvlink-ep-16384", "auto")
+    yield _searched(NVLINK, 2, "default-nvlink-ddp-8192", "auto")
     for gpus, name in (
-        (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"), (2, "nvlink-ddp-8192"),
-        (2, "foreign-titan-llama3"),
+        (4, "nvlink-fsdp-2048"), (4, "nvlink-fsdp-8192"), (4, "nvlink-ddp-8192"), (2, "foreign-titan-llama3"),
     ):  # fmt: skip
         yield _searched(NVLINK, gpus, name)
     windows = "FSDP, 4 layers, 4,096 tokens, symmetric buffers"
@@ -160,8 +160,8 @@ def rows() -> Iterator[MeasuredRow]:
     yield _searched(HOST, 8, "host-guided-16384", "guided", note=f"{OLDER}, 40 s to search", in_readme=True)
     yield from _whole_processes()
     yield _first_slice()
-    for gpus in (4, 2):
-        yield _searched(HOST, gpus, "default-fsdp-8192", "auto")
+    for gpus, name in ((4, "default-fsdp-8192"), (2, "default-fsdp-8192"), (2, "default-fsdp-16384")):
+        yield _searched(HOST, gpus, name, "auto")
     yield _searched(HOST, 2, "host-ddp-8192", "auto")
     yield _searched(HOST, 2, "foreign-trainer")
     yield _searched(HOST, 2, "foreign-titan-qwen3")
