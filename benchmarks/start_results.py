@@ -33,6 +33,9 @@ TWO_SOCKETS_LONG = "2 GPUs, sockets, T = 32768"
 TWO_LAUNCHERS = ("FSDP, two launchers", "DDP, two launchers")
 PICTURED = TWO_SOCKETS
 ALLTOALL, ALLTOALL_NVLINK = "AlltoAll, host memory", "AlltoAll, NVLink"
+ALLTOALL_AGAIN = "AlltoAll, host memory, again"  # on another machine, cut off
+#: What shortens the step by host memory, and what takes that away again.
+CHUNK, SMALL_BUFFER = "NCCL_P2P_PCI_CHUNKSIZE", ("NCCL_BUFFSIZE", "1048576")
 #: The setting of its design that takes P2P channels away over NVLink.
 CAP = "NCCL_MAX_CTAS"
 #: More P2P channels, which had been faster on four GPUs; in rounds of their own, each process by the median of its
@@ -138,7 +141,24 @@ def of_design(regime: str, capped: bool | None) -> str:
     """Of a search's first stage, as a row of a table: how many processes with ``NCCL_MAX_CTAS``, or with other settings
     alone, or (None) with no setting; mean and range of their steps."""
     found = [run["value"] for run in runs(regime) if (CAP in run["settings"] if run["settings"] else None) == capped]
-    return f"{len(found)} | {statistics.fmean(found):.2f} ms | {min(found):.2f} to {max(found):.2f} |"
+    return _as_row(found)
+
+
+def _as_row(steps: list[float]) -> str:
+    return f"{len(steps)} | {statistics.fmean(steps):.2f} ms | {min(steps):.2f} to {max(steps):.2f} |"
+
+
+def of_chunks(regime: str, kind: str) -> str:
+    """The same for AlltoAll by host memory. ``kind``: processes with no setting (``none``), without a chunk size
+    (``other``), with one (``chunk``), or with one and a small buffer (``buffer``)."""
+    found = [run["value"] for run in runs(regime) if run["stage"] == "design" and _kind_of(run["settings"]) == kind]
+    return _as_row(found)
+
+
+def _kind_of(settings: dict[str, str]) -> str:
+    if CHUNK not in settings:
+        return "other" if settings else "none"
+    return "buffer" if SMALL_BUFFER in settings.items() else "chunk"
 
 
 def none_is_faster(regime: str) -> str:
