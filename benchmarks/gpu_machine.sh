@@ -10,7 +10,8 @@
 # nodes-fsdp, nodes-ddp, ep-host and ep-nvlink (lagom tune on AlltoAll; then AGAIN next starts and plain NCCL in turns),
 # rows:NAME,NAME (of benchmarks.matrix), whole:NAME,NAME (of benchmarks.whole_runs; ROUNDS: how many).
 # A part that is called again on the same machine continues. Results are copied to $OUT. SECONDS are those of all parts; a
-# part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-* and ep-*.
+# part gets what those before it have left. SEARCH: budget of lagom tune in the parts nodes-* and ep-* (ep-host takes 500
+# s; its next starts come in a second call).
 # REHEARSE=1: tiny strands over gloo instead, on a machine without GPUs.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")/..
@@ -118,7 +119,7 @@ part() {
         ;;
     ep-host | ep-nvlink)
         within "$1" env AGAIN="${AGAIN:-4}" benchmarks/start_settings.sh "$work/$1" two-gpus "$1" --samples 14 --seed 2 \
-            --run-limit 60 --budget "${SEARCH:-400s}"
+            --run-limit 60 --budget "${SEARCH:-560s}"
         cp "$work/$1/bench.json" "$work/$1.json" || true
         ;;
     nodes-fsdp | nodes-ddp)

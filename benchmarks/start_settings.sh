@@ -12,7 +12,8 @@
 # needs NCCL 2.30.3 or later (LD_PRELOAD=/path/to/libnccl.so.2). two-gpus: a rank on each; as two nodes over loopback
 # sockets, and as one node for copy-engines (over NVLink, with buffers in symmetric windows) and for AlltoAll (ep-host,
 # ep-nvlink).
-# AGAIN=3: after the search so many rounds of the next start (from the cache) and of plain NCCL, in turns.
+# AGAIN=3: after a search that found something so many rounds of the next start (from the cache) and of plain NCCL, in
+# turns.
 set -u
 out=$1 regime=${2:-time-sliced} kind=${3:-fsdp}
 shift $(($# < 3 ? $# : 3))
@@ -57,7 +58,12 @@ esac
 echo "regime: $what"
 python3 -m lagom tune --out "$out" --metric '"ms": ([0-9.]+)' --samples 7 "$@" -- "${job[@]}"
 code=$?
-for ((round = 1; round <= ${AGAIN:-0}; round++)); do
+again=${AGAIN:-0}
+if [ "$again" != 0 ] && [ ! -f "$out/config.lagom" ]; then
+    echo "the search has found nothing, so the next start would be plain NCCL: none is run" >&2
+    again=0
+fi
+for ((round = 1; round <= again; round++)); do
     echo "again, round $round: the next start"
     python3 -m lagom run --dir "$out/again-$round" -- "${job[@]}"
     echo "again, round $round: plain NCCL"
