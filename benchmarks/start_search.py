@@ -4,7 +4,8 @@
     python -m benchmarks.start_search [SEARCHES] > benchmarks/results/start_search_202611.json
 
 The planted jobs are those of tests/unit/tune/test_full_search.py: 20 variables, one 10 % slower, one 1 % slower, the
-others equal, and what each row adds. 200 searches of each take two minutes on one core.
+others equal, and what each row adds; and a job that was measured on four GPUs. 200 searches of each take four minutes
+on one core.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def row(sigma: float) -> dict[str, object]:
         where = planted.planted(seed)
         result, done = planted.tuned(planted.plan_of(sigma, seed), where, sigma, seed)
         plain.append((result.verdict == "improved", len(done)))
+    repeated = [planted.of_nothing(sigma, seed) for seed in range(planted.RUNS)]
     return {
         "noise": sigma,
         "a pair, 8 % together, is found": planted.share(planted.winners(sigma, planted.both, pair=True)),
@@ -33,6 +35,11 @@ def row(sigma: float) -> dict[str, object]:
         "one of 2 % alone is found": planted.share(planted.winners(sigma, lambda where: {where.better}, gains=True)),
         "nothing to gain: something is accepted": planted.share([accepted for accepted, _ in plain]),
         "processes with nothing to gain": [count for _, count in plain],
+        "16 s a process: what does not add up is found": planted.share(
+            [planted.found_on_four_gpus(sigma, seed) for seed in range(planted.RUNS)]
+        ),
+        "16 s a process, nothing to gain: something is accepted": planted.share([wrong for wrong, _ in repeated]),
+        "16 s a process: processes with nothing to gain": [len(done) for _, done in repeated],
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lagom.start import StartGroup
-from lagom.tune.compare import best_group
+from lagom.tune.compare import best_group, mean_log, times_of
 from lagom.tune.design import LEAST_ROWS, Factor, Row, Screened, screen, suspects
 from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneTrial
 
@@ -21,13 +21,43 @@ ROW_ATTEMPTS = 3
 
 
 def combination(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
-    """The best group with what the design chose on top; None if that is nothing, or the design is not over."""
+    """What is confirmed beside the best group alone: what the fit chose on top of it, or the fastest process of the
+    design, if that was the faster one when both were repeated; where the fit chose nothing, if it was faster each time
+    than the best group, or plain NCCL. None if that is nothing, or the design is not over."""
+    chosen, fastest = chosen_by_fit(plan, tried), fastest_row(plan, tried)
+    own = times_of(tried, fastest, "repeat") if fastest is not None else []
+    if fastest is None or not own:
+        return chosen
+    if chosen is not None:
+        return chosen if mean_log(tried, chosen, "repeat") <= mean_log(tried, fastest, "repeat") else fastest
+    base = times_of(tried, base_of(plan, tried), "repeat")
+    return fastest if base and max(own) < min(base) else None
+
+
+def chosen_by_fit(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
+    """The best group with what the design's fit chose on top."""
     chosen = screened(plan, tried).chosen if next(missing_rows(plan, tried), None) is None else None
-    if not chosen:
+    return _on_top(plan, tried, chosen) if chosen else None
+
+
+def fastest_row(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
+    """What the fastest process of the design was started with, where the fit does not explain it: the fit adds effects
+    up, and those of two settings that do the same do not."""
+    if not plan.repeat or next(missing_rows(plan, tried), None) is not None:
         return None
-    leader = best_group(plan, tried) or StartGroup("")
-    name = " and ".join(f"{name}={value}" for name, value in chosen.items())
-    return StartGroup(f"{leader.name} with {name}" if leader.name else name, {**leader.settings, **chosen})
+    found = screened(plan, tried)
+    row = {} if found.row is None else _seen(plan, tried).rows[found.row]
+    return _on_top(plan, tried, row) if row and row != found.chosen else None
+
+
+def base_of(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup:
+    """What the processes of the design had in force beside their own settings."""
+    return best_group(plan, tried) or PLAIN
+
+
+def _on_top(plan: TunePlan, tried: Sequence[Tried], settings: Row) -> StartGroup:
+    name, base = " and ".join(f"{name}={value}" for name, value in settings.items()), base_of(plan, tried)
+    return StartGroup(name if base is PLAIN else f"{base.name} with {name}", {**base.settings, **settings})
 
 
 def screened(plan: TunePlan, tried: Sequence[Tried]) -> Screened:
@@ -52,7 +82,7 @@ def is_folded(plan: TunePlan, tried: Sequence[Tried]) -> bool:
 
 def missing_rows(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """Rows of the design that have not run; those of the second pass where the first was too noisy."""
-    leader = best_group(plan, tried) or StartGroup("")
+    leader = base_of(plan, tried)
     yield from _missing_plain(plan, tried)
     seen, once = _seen(plan, tried), len(plan.rows(1))
     for number in range(plan.design):

@@ -15,8 +15,8 @@ from lagom.experiment.store import ExperimentRecord
 from lagom.start import StartGroup
 from lagom.tune.design import Row, design_rows
 
-Stage = Literal["screen", "best two", "design", "confirm"]
-STAGES: tuple[Stage, ...] = ("screen", "best two", "design", "confirm")
+Stage = Literal["screen", "best two", "design", "repeat", "confirm"]
+STAGES: tuple[Stage, ...] = ("screen", "best two", "design", "repeat", "confirm")
 PLAIN = StartGroup("plain NCCL")
 
 
@@ -51,10 +51,12 @@ class TunePlan:
     seed: int = 0
     design: int = 0
     factors: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    repeat: int = 0
 
     def rounds(self, stage: str) -> int:
         """Of a stage; of the design, how often it may be run."""
-        return {"screen": self.screen, "best two": self.best_two, "design": self.design, "confirm": self.confirm}[stage]
+        rounds = {"screen": self.screen, "best two": self.best_two, "confirm": self.confirm}
+        return {**rounds, "design": self.design, "repeat": self.repeat}[stage]
 
     def rows(self, passes: int) -> list[Row]:
         """Of the design."""
@@ -65,7 +67,7 @@ class TunePlan:
         """If nothing is left out on the way."""
         rows = self.rows(self.design)
         grouped = (len(self.groups) + 2) * self.screen + 4 * self.best_two if self.groups else 2
-        return grouped + len(rows) + (2 + bool(self.groups) + bool(rows)) * self.confirm
+        return grouped + len(rows) + 3 * self.repeat + (2 + bool(self.groups) + bool(rows)) * self.confirm
 
 
 class SearchAim(BaseModel):
@@ -100,10 +102,11 @@ def _rows(factors: tuple[tuple[str, tuple[str, ...]], ...], passes: int) -> list
     return design_rows(dict(factors), passes)
 
 
-#: Tried in this order until one fits into the budget: (groups, rounds of screen, best two, confirm, design).
+#: Tried in this order until one fits into the budget: (groups, rounds of screen, best two, confirm, design, repeat).
 _SIZES = (
-    (99, 2, 3, 6, 2), (99, 2, 3, 4, 2), (99, 2, 3, 6, 1), (99, 1, 2, 6, 1), (4, 1, 1, 6, 1), (99, 1, 3, 6, 0),
-    (5, 1, 2, 6, 0), (3, 1, 2, 6, 0), (2, 1, 1, 6, 0), (2, 1, 1, 4, 0),
+    (99, 2, 3, 6, 2, 2), (99, 2, 3, 4, 2, 2), (99, 2, 3, 4, 2, 0), (99, 2, 3, 6, 1, 2), (99, 2, 3, 4, 1, 2),
+    (99, 1, 2, 6, 1, 0), (4, 1, 1, 6, 1, 0), (99, 1, 3, 6, 0, 0), (5, 1, 2, 6, 0, 0), (3, 1, 2, 6, 0, 0),
+    (2, 1, 1, 6, 0, 0), (2, 1, 1, 4, 0, 0),
 )  # fmt: skip
 
 
@@ -128,8 +131,11 @@ def plans(
 ) -> Iterator[TunePlan]:
     """Those that a budget chooses from, the largest first."""
     known = tuple((name, tuple(values)) for name, values in (factors or {}).items())
-    for count, screen, best_two, confirm, passes in _SIZES:
+    for count, screen, best_two, confirm, passes, repeat in _SIZES:
         if not groups and not passes:
             return
-        design = passes if known else 0
-        yield TunePlan(tuple(groups[:count]), screen, best_two, confirm, seed, design, known if design else ())
+        some = tuple(groups[:count])
+        if known:
+            yield TunePlan(some, screen, best_two, confirm, seed, passes, known if passes else (), repeat)
+        else:
+            yield TunePlan(some, screen, best_two, confirm, seed)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which process comes next: a pure function of the results so far.
 
-Four stages; all but the third in shuffled rounds with plain NCCL twice in every round:
+Five stages, in shuffled rounds but for the design; where nothing else is said, with plain NCCL twice in every round:
 
 *screen*   every known group; after a round, what is clearly slower than the best is left out
 *best two* against each other, on fresh processes: choosing the best of many overestimates it
 *design*   with the best group in force, all other variables at once (``design.py``), folded over where noise is high
+*repeat*   the fastest process of the design, where its fit does not explain it, against what the fit chose and what the
+           design had in force
 *confirm*  what the design chose, and the best group alone, against plain NCCL, again on fresh processes, until they
            show which is faster: only these say by how much
 
@@ -22,7 +24,7 @@ from collections.abc import Iterator, Sequence
 
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, is_settled, mean_log
-from lagom.tune.screening import combination, is_folded, missing_rows
+from lagom.tune.screening import base_of, chosen_by_fit, combination, fastest_row, is_folded, missing_rows
 from lagom.tune.stages import PLAIN, STAGES, Stage, Tried, TunePlan, TuneTrial
 
 MOST_CONFIRM = 6
@@ -61,7 +63,7 @@ def _missing(
     plan: TunePlan, tried: Sequence[Tried], stage: Stage, number: int, groups: Sequence[StartGroup]
 ) -> Iterator[TuneTrial]:
     """Of one round, in an order of its own."""
-    wanted = [*groups, PLAIN, PLAIN]
+    wanted = [*groups, *([base_of(plan, tried)] if stage == "repeat" else [PLAIN, PLAIN])]
     random.Random(f"{plan.seed} {stage} {number}").shuffle(wanted)
     done = Counter(one.group for one in tried if (one.stage, one.round) == (stage, number) and one.time is not None)
     for group in wanted:
@@ -79,6 +81,9 @@ def entrants(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> tuple[Star
     if stage == "best two":
         best = best_two(plan, tried)
         return tuple(best) if len(best) == 2 else ()
+    if stage == "repeat":
+        row = fastest_row(plan, tried)
+        return tuple(group for group in (row, chosen_by_fit(plan, tried)) if row is not None and group is not None)
     leader, combined = best_group(plan, tried), combination(plan, tried)
     return tuple(group for group in (combined, leader) if group is not None)
 
@@ -86,7 +91,7 @@ def entrants(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> tuple[Star
 def best_so_far(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     """The group that is ahead, of those that a stage has compared last."""
     for stage in reversed(STAGES):
-        groups = () if stage == "design" else entrants(plan, tried, stage)
+        groups = () if stage in ("design", "repeat") else entrants(plan, tried, stage)
         known = [(mean, group) for group in groups if math.isfinite(mean := mean_log(tried, group, stage))]
         if known:
             return min(known, key=lambda one: one[0])[1]

@@ -20,7 +20,7 @@ from lagom.experiment.arm import Task
 from lagom.experiment.request import Request
 from lagom.experiment.store import BadRecord, RunRecord, Store
 from lagom.start import StartGroup, Transport, known_factors
-from lagom.tune import PLAIN, TunePlan, TuneResult, run_tune
+from lagom.tune import PLAIN, TunePlan, TuneResult, next_trial, run_tune
 from lagom.tune.compare import ATTEMPTS
 from lagom.tune.course import (
     LEAST_LIMIT,
@@ -32,7 +32,7 @@ from lagom.tune.course import (
     shortest_text,
 )
 from lagom.tune.stages import SearchAim, TuneRecord, plan_for
-from lagom.tune.tune_result import PlainNccl
+from lagom.tune.tune_result import PlainNccl, tried_of
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
 
 GROUPS = SOCKET_GROUPS[0], SOCKET_GROUPS[3]  # nearly alike: neither is left out
@@ -243,7 +243,9 @@ def test_a_search_without_an_answer_ends_with_the_time_limit_that_it_names(
         assert len(machine.started) > before
         assert found.text.startswith(f"the same command with --budget {named // 60}m: ") == (named % 60 == 0)
     assert tuned[1].verdict == "nothing_resolved"
-    assert (tuned[0].screen, tuned[0].confirm) == (2, 6), "the largest plan"
+    largest, runs = plan_for(tuned[0].groups, 20.0, None), store_of(machine.request(named)).record.runs
+    assert (largest.screen, largest.confirm) == (2, 6)
+    assert next_trial(largest, tried_of(runs, higher_is_better=False)) is None
 
 
 def test_where_more_processes_would_show_nothing_no_more_time_is_asked_for(machine: Machine) -> None:

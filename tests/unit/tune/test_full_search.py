@@ -73,7 +73,7 @@ def heavy(chance: random.Random, sigma: float) -> float:
     return sigma * normals[0] / math.sqrt(sum(one * one for one in normals[1:]))
 
 
-def tuned(plan: TunePlan, where: Planted, sigma: float, seed: int) -> tuple[TuneResult, list[Tried]]:
+def tuned(plan: TunePlan, where: Planted, sigma: float, seed: int, most: int = MOST) -> tuple[TuneResult, list[Tried]]:
     """A whole search."""
     chance = random.Random(f"noise {seed}")
 
@@ -81,7 +81,7 @@ def tuned(plan: TunePlan, where: Planted, sigma: float, seed: int) -> tuple[Tune
         settings = trial.group.settings
         return None if where.breaks(settings) else math.exp(where.log(settings) + heavy(chance, sigma))
 
-    done = search(plan, job, MOST + MOST_CRASHED * where.crashes)
+    done = search(plan, job, most + MOST_CRASHED * where.crashes)
     return find_result(plan, done), done
 
 
@@ -136,6 +136,62 @@ def test_where_nothing_helps_nothing_is_accepted(sigma: float) -> None:
             assert result.detectable is not None
             assert f"smallest detectable effect {result.detectable:.1%}" in result.text
     assert sum(wrong) <= most_accepted(0.05, RUNS)
+
+
+#: Of a job by host memory on four GPUs (benchmarks/results/start_settings_h200x4_202611.md).
+VALUES = {
+    "NCCL_MIN_CTAS": ("4", "8", "16", "32"),
+    "NCCL_MIN_P2P_NCHANNELS": ("8", "16", "32"),
+    "NCCL_MAX_P2P_NCHANNELS": ("8", "16"),
+    "NCCL_P2P_PCI_CHUNKSIZE": ("262144", "524288"),
+    "NCCL_NTHREADS": ("512",),
+    "NCCL_BUFFSIZE": ("1048576", "2097152", "8388608"),
+}
+
+
+def step_on_four_gpus(settings: Mapping[str, str]) -> float:
+    """Milliseconds, as measured there: any of several settings gives the channels, two of them no more than one, and
+    what a chunk size costs depends on the buffer."""
+    buffer = settings.get("NCCL_BUFFSIZE")
+    if "NCCL_P2P_PCI_CHUNKSIZE" in settings:
+        return {"1048576": 17.62, "2097152": 19.86}.get(buffer or "", 22.36)
+    if "NCCL_MIN_P2P_NCHANNELS" in settings or settings.get("NCCL_MIN_CTAS") in ("8", "16"):
+        return 17.75
+    return 19.0 if buffer in ("1048576", "2097152") else 19.38
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.03])
+def test_what_does_not_add_up_is_found_by_the_process_that_shows_it(sigma: float) -> None:
+    """No setting stands out in the fit, half of the design's processes are 9 % faster than plain NCCL. Without the
+    stage `repeat` one search in forty found it."""
+    assert share([found_on_four_gpus(sigma, seed) for seed in range(2 * RUNS)]) >= least_share(0.75, 2 * RUNS)
+
+
+def found_on_four_gpus(sigma: float, seed: int) -> bool:
+    """Whether a search of 20 minutes with 16 s a process ended on one of the fastest settings."""
+    chance, plan = random.Random(f"noise {seed}"), plan_for((), 16.0, 1200.0, seed, VALUES)
+    done = search(
+        plan,
+        lambda trial: step_on_four_gpus(trial.group.settings) * math.exp(heavy(chance, sigma)),
+        plan.most_processes,
+    )
+    result = find_result(plan, done)
+    chosen = result.group.settings if result.verdict == "improved" and result.group else {}
+    return step_on_four_gpus(chosen) < 18.0
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.03])
+def test_repeating_the_fastest_process_of_nothing_accepts_nothing(sigma: float) -> None:
+    found = [of_nothing(sigma, seed) for seed in range(RUNS)]
+    assert sum(wrong for wrong, _ in found) <= most_accepted(0.05, RUNS)
+    assert max(sum(one.stage == "repeat" for one in done) for _, done in found) in (4, 6), "and it was repeated"
+
+
+def of_nothing(sigma: float, seed: int) -> tuple[bool, list[Tried]]:
+    """Whether such a search accepts something where nothing helps, and its processes."""
+    plan = plan_for((), 16.0, 1200.0, seed, dict.fromkeys(NAMES, ("1",)))
+    result, done = tuned(plan, planted(seed), sigma, seed, plan.most_processes)
+    return result.verdict == "improved", done
 
 
 def test_a_value_that_breaks_the_job_is_named_and_left_out_and_the_rest_is_found() -> None:
@@ -200,8 +256,8 @@ def test_with_known_groups_the_other_variables_are_screened_on_the_best_of_them(
 
 def test_an_interrupted_search_decides_as_an_uninterrupted_one() -> None:
     """Every prefix of a search asks for the process that the search itself ran next: nothing but results is kept."""
-    where, plan = planted(7, pair=True, crashes=True), plan_of(0.01, 7)
-    _, done = tuned(plan, where, 0.01, 7)
+    where, plan = planted(7, pair=True, crashes=True), plan_for((), 16.0, 1200.0, 7, dict.fromkeys(NAMES, ("1",)))
+    _, done = tuned(plan, where, 0.01, 7, plan.most_processes)
     for cut in random.Random(7).sample(range(len(done)), 10):
         rest = iter(done[cut:])
 

@@ -35,8 +35,8 @@ TRAP = "4x4 sockets"  # loses to plain NCCL, though it wins with channels
 def test_every_round_has_plain_nccl_twice_and_every_group_once() -> None:
     plan, times = TunePlan((A, B, C)), constant({"A": 0.9, "B": 0.95})
     done = search(plan, lambda trial: 1.0 if trial.stage == "confirm" else times(trial))
-    screen, best_two, design, confirm = (rounds_of(done, stage) for stage in STAGES)
-    assert design == [], "it has no variables"
+    screen, best_two, design, repeat, confirm = (rounds_of(done, stage) for stage in STAGES)
+    assert design == repeat == [], "it has no variables"
     assert [sorted(names) for names in screen] == [["A", "B", "C", PLAIN.name, PLAIN.name]] * plan.screen
     assert [sorted(names) for names in best_two] == [["A", "B", PLAIN.name, PLAIN.name]] * plan.best_two
     assert [sorted(names) for names in confirm] == [["A", PLAIN.name, PLAIN.name]] * plan.confirm
@@ -254,3 +254,37 @@ def test_a_process_is_ended_early_at_twice_the_mean_of_plain_nccl(samples: list[
     done += [Tried(PLAIN.name, "screen", 1, None), Tried("A", "screen", 0, 9.0)]
     assert is_lost(done, samples) == lost
     assert not is_lost(done[2:], samples), "nothing is known of plain NCCL"
+
+
+NOTHING_ADDS_UP = TunePlan(
+    (), design=1, factors=tuple((f"V{number}", ("1",)) for number in range(6)), confirm=2, repeat=2
+)
+
+
+def repeated(later: float) -> tuple[list[Tried], list[str]]:
+    """A search in which one process of the design is the fastest by far; with its settings a process takes ``later``
+    from then on. The groups that were repeated, in order."""
+    fastest = NOTHING_ADDS_UP.rows(1)[5]
+
+    def job(trial: TuneTrial) -> float:
+        if trial.group.settings != fastest:
+            return 1.0 + 0.001 * (trial.round % 2)
+        return 0.5 if trial.stage == "design" else later
+
+    done = search(NOTHING_ADDS_UP, job)
+    return done, [one.group for one in done if one.stage == "repeat"]
+
+
+def test_the_fastest_process_of_a_design_is_repeated_and_confirmed_if_it_is_the_faster_one_again() -> None:
+    done, again = repeated(0.6)
+    name = " and ".join(f"{name}={value}" for name, value in NOTHING_ADDS_UP.rows(1)[5].items())
+    assert sorted(again) == sorted([name, PLAIN.name] * 2)
+    result = find_result(NOTHING_ADDS_UP, done)
+    assert (result.verdict, result.group and result.group.settings) == ("improved", NOTHING_ADDS_UP.rows(1)[5])
+
+
+def test_a_process_that_was_fast_by_chance_is_not_confirmed() -> None:
+    done, again = repeated(1.02)
+    assert len(again) == 4
+    assert not any(one.stage == "confirm" for one in done)
+    assert find_result(NOTHING_ADDS_UP, done).verdict == "nothing_resolved"

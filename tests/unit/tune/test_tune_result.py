@@ -157,7 +157,7 @@ def test_the_json_holds_every_process_and_can_be_written() -> None:
     assert plain["verdict"] == "improved"
     assert plain["settings"] == dict(A.settings)
     assert len(plain["processes"]) == len(found.runs) < plain["planned"]
-    assert {one["stage"] for one in plain["processes"]} == set(STAGES) - {"design"}
+    assert {one["stage"] for one in plain["processes"]} == set(STAGES) - {"design", "repeat"}
 
 
 def test_the_environment_wins_over_files_and_the_first_file_over_the_second() -> None:
