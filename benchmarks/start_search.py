@@ -4,8 +4,8 @@
     python -m benchmarks.start_search [SEARCHES] > benchmarks/results/start_search_202611.json
 
 The planted jobs are those of tests/unit/tune/test_full_search.py: 20 variables, one 10 % slower, one 1 % slower, the
-others equal, and what each row adds; and a job that was measured on four GPUs. 200 searches of each take four minutes
-on one core.
+others equal, and what each row adds; and a job that was measured on four GPUs. 200 searches of each take one to four
+minutes on one core.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def step_on_four_gpus(settings: Mapping[str, str]) -> float:
 @pytest.mark.parametrize("sigma", [0.01, 0.03])
 def test_what_does_not_add_up_is_found_by_the_process_that_shows_it(sigma: float) -> None:
     """No setting stands out in the fit, half of the design's processes are 9 % faster than plain NCCL. Without the
-    stage `repeat` one search in forty found it."""
+    stage `repeat` at most six searches in a hundred found it."""
     assert share([found_on_four_gpus(sigma, seed) for seed in range(2 * RUNS)]) >= least_share(0.75, 2 * RUNS)
 
 
