@@ -5,6 +5,7 @@ and must not be mistaken for one that never called NCCL."""
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import select
 import struct
@@ -44,14 +45,17 @@ class RegionWatch:
         while (left := end - time.monotonic()) > 0:
             if self._descriptor < 0 or self._is_blind:
                 time.sleep(left)
-            elif select.select([self._descriptor], [], [], left)[0]:
+            elif self._has_news(left):
                 before = len(self._events)
                 self._read()
-                if any(
-                    name.startswith(self._any) and b".tmp." not in name for _, name in _parsed(self._events[before:])
-                ):
+                if any(self._is_region(name) for _, name in _parsed(self._events[before:])):
                     return True
         return False
+
+    def _has_news(self, seconds: float) -> bool:
+        poll = select.poll()  # select() takes no descriptor above 1,023
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(math.ceil(1000 * seconds)))
 
     def was_made(self, others: Collection[str] = ()) -> bool | None:
         """Whether the region's file has appeared since; None if inotify could not report it, or if another file
@@ -79,8 +83,12 @@ class RegionWatch:
                 return None
             if name == self._name:
                 return True
-            unknown |= name.startswith(self._any) and b".tmp." not in name and name not in others
+            unknown |= self._is_region(name) and name not in others
         return None if unknown else False
+
+    def _is_region(self, name: bytes) -> bool:
+        """Of any job; not one that is being made."""
+        return name.startswith(self._any) and b".tmp." not in name
 
 
 def _parsed(events: bytes | bytearray) -> Iterator[tuple[int, bytes]]:
