@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lagom.start import StartGroup
-from lagom.tune.compare import best_group, mean_log, times_of
+from lagom.tune.compare import best_group, is_given_up, mean_log, times_of
 from lagom.tune.design import LEAST_ROWS, Factor, Row, Screened, screen, suspects
 from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneTrial
 
@@ -26,12 +26,17 @@ def combination(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     than the best group, or plain NCCL. None if that is nothing, or the design is not over."""
     chosen, fastest = chosen_by_fit(plan, tried), fastest_row(plan, tried)
     own = times_of(tried, fastest, "repeat") if fastest is not None else []
-    if fastest is None or not own:
+    if fastest is None or not own or _broke_down(tried, fastest):
         return chosen
-    if chosen is not None:
+    if chosen is not None and not _broke_down(tried, chosen):
         return chosen if mean_log(tried, chosen, "repeat") <= mean_log(tried, fastest, "repeat") else fastest
     base = times_of(tried, base_of(plan, tried), "repeat")
     return fastest if base and max(own) < min(base) else None
+
+
+def _broke_down(tried: Sequence[Tried], group: StartGroup) -> bool:
+    """While it was repeated: what breaks down later must not change what is confirmed."""
+    return is_given_up([one for one in tried if one.stage == "repeat"], group)
 
 
 def chosen_by_fit(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import pytest
 
 from lagom.start import StartGroup, Transport, known_groups
-from lagom.tune import PLAIN, TunePlan, TuneTrial, find_result, plan_for
+from lagom.tune import PLAIN, TunePlan, TuneTrial, find_result, next_trial, plan_for
 from lagom.tune.compare import ATTEMPTS
-from lagom.tune.screening import broken_settings
+from lagom.tune.screening import broken_settings, chosen_by_fit, fastest_row
 from lagom.tune.stages import Tried
 from lagom.tune.tune_result import TuneResult
 from tests.tiers import amount, least_share, most_accepted
@@ -178,6 +178,28 @@ def found_on_four_gpus(sigma: float, seed: int) -> bool:
     result = find_result(plan, done)
     chosen = result.group.settings if result.verdict == "improved" and result.group else {}
     return step_on_four_gpus(chosen) < 18.0
+
+
+@pytest.mark.parametrize("is_row", [True, False])
+def test_what_breaks_down_when_it_is_repeated_takes_nothing_from_the_other(*, is_row: bool) -> None:
+    """The fastest process, or what the fit chose, takes less time once and then breaks down twice."""
+    met = 0
+    for seed in range(8):
+        chance, plan = random.Random(seed), plan_for((), 16.0, 1200.0, seed, dict.fromkeys(NAMES, ("1",)))
+        done: list[Tried] = []
+        while (trial := next_trial(plan, done)) is not None:
+            row, chosen = fastest_row(plan, done), chosen_by_fit(plan, done)
+            flaky = row if is_row else chosen
+            time: float | None = math.exp(-0.08 * ("VARIABLE_03" in trial.group.settings) + chance.gauss(0.0, 0.01))
+            if row is not None and chosen is not None and trial.stage == "repeat" and trial.group == flaky:
+                met += 1
+                time = 0.8 if trial.round == 0 else None
+            done.append(Tried(trial.group.name, trial.stage, trial.round, time))
+        result = find_result(plan, done)
+        assert result.verdict == "improved"
+        assert result.group is not None
+        assert "VARIABLE_03" in result.group.settings
+    assert met, "no search had both"
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.03])
