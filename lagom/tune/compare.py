@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from lagom.experiment.estimate import SpeedupEstimate, estimate_speedup
 from lagom.start import StartGroup
 from lagom.tune.stages import PLAIN, STAGES, Stage, Tried, TunePlan
 
-#: After so many processes of a group that gave nothing it is left out.
+#: After so many processes of a stage that gave nothing a group is left out.
 ATTEMPTS = 2
 #: A group is clearly slower than the best by so many standard deviations between processes, and by this share at least.
 CLEARLY, AT_LEAST = 2.0, 0.15
@@ -41,9 +42,11 @@ def best_group(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     return min(known, key=lambda group: met[group.name]) if len(best) == 2 and known else next(iter(best), None)
 
 
-def is_given_up(tried: Sequence[Tried], group: StartGroup) -> bool:
-    """Whether its processes gave nothing too often."""
-    return sum(one.group == group.name and one.time is None for one in tried) >= ATTEMPTS
+def is_given_up(tried: Sequence[Tried], group: StartGroup, stage: Stage | None = None) -> bool:
+    """Whether its processes gave nothing too often in one stage (``stage``: in this one). Not over all of them: once in
+    each of two would take away what the first of them has decided."""
+    failed = Counter(one.stage for one in tried if one.group == group.name and one.time is None)
+    return (max(failed.values(), default=0) if stage is None else failed[stage]) >= ATTEMPTS
 
 
 def mean_log(tried: Sequence[Tried], group: StartGroup, stage: Stage, rounds: int | None = None) -> float:

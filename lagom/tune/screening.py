@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -24,35 +24,34 @@ def combination(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
     """What is confirmed beside the best group alone: what the fit chose on top of it, or the fastest process of the
     design, if that was the faster one when both were repeated; where the fit chose nothing, if it was faster each time
     than the best group, or plain NCCL. None if that is nothing, or the design is not over."""
-    chosen, fastest = chosen_by_fit(plan, tried), fastest_row(plan, tried)
+    chosen, fastest = of_design(plan, tried)
     own = times_of(tried, fastest, "repeat") if fastest is not None else []
-    if fastest is None or not own or _broke_down(tried, fastest):
+    # In this stage alone: what breaks down later must not change what is confirmed.
+    if fastest is None or not own or is_given_up(tried, fastest, "repeat"):
         return chosen
-    if chosen is not None and not _broke_down(tried, chosen):
-        return chosen if mean_log(tried, chosen, "repeat") <= mean_log(tried, fastest, "repeat") else fastest
-    base = times_of(tried, base_of(plan, tried), "repeat")
-    return fastest if base and max(own) < min(base) else None
+    if chosen is None:
+        base = times_of(tried, base_of(plan, tried), "repeat")
+        return fastest if base and max(own) < min(base) else None
+    is_ahead = mean_log(tried, chosen, "repeat") <= mean_log(tried, fastest, "repeat")
+    return chosen if is_ahead and not is_given_up(tried, chosen, "repeat") else fastest
 
 
-def _broke_down(tried: Sequence[Tried], group: StartGroup) -> bool:
-    """While it was repeated: what breaks down later must not change what is confirmed."""
-    return is_given_up([one for one in tried if one.stage == "repeat"], group)
+def repeated(plan: TunePlan, tried: Sequence[Tried]) -> tuple[StartGroup, ...]:
+    """What runs again after the design: the fastest process, if there is one that the fit does not explain, and what it
+    is compared with."""
+    chosen, fastest = of_design(plan, tried)
+    return () if fastest is None else (fastest, chosen or base_of(plan, tried))
 
 
-def chosen_by_fit(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
-    """The best group with what the design's fit chose on top."""
-    chosen = screened(plan, tried).chosen if next(missing_rows(plan, tried), None) is None else None
-    return _on_top(plan, tried, chosen) if chosen else None
-
-
-def fastest_row(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
-    """What the fastest process of the design was started with, where the fit does not explain it: the fit adds effects
-    up, and those of two settings that do the same do not."""
-    if not plan.repeat or next(missing_rows(plan, tried), None) is not None:
-        return None
+def of_design(plan: TunePlan, tried: Sequence[Tried]) -> tuple[StartGroup | None, StartGroup | None]:
+    """The best group with what the design's fit chose on top, and with what the fastest process was started with, where
+    the fit does not explain it: the fit adds effects up, and those of two settings that do the same do not. None and
+    None before the design is over."""
+    if next(missing_rows(plan, tried), None) is not None:
+        return None, None
     found = screened(plan, tried)
-    row = {} if found.row is None else _seen(plan, tried).rows[found.row]
-    return _on_top(plan, tried, row) if row and row != found.chosen else None
+    row = _seen(plan, tried).rows[found.row] if plan.repeat and found.row is not None else None
+    return _on_top(plan, tried, found.chosen), None if row == found.chosen else _on_top(plan, tried, row)
 
 
 def base_of(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup:
@@ -60,7 +59,9 @@ def base_of(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup:
     return best_group(plan, tried) or PLAIN
 
 
-def _on_top(plan: TunePlan, tried: Sequence[Tried], settings: Row) -> StartGroup:
+def _on_top(plan: TunePlan, tried: Sequence[Tried], settings: Mapping[str, str] | None) -> StartGroup | None:
+    if not settings:
+        return None
     name, base = " and ".join(f"{name}={value}" for name, value in settings.items()), base_of(plan, tried)
     return StartGroup(name if base is PLAIN else f"{base.name} with {name}", {**base.settings, **settings})
 

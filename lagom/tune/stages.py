@@ -67,7 +67,7 @@ class TunePlan:
         """If nothing is left out on the way."""
         rows = self.rows(self.design)
         grouped = (len(self.groups) + 2) * self.screen + 4 * self.best_two if self.groups else 2
-        return grouped + len(rows) + 3 * self.repeat + (2 + bool(self.groups) + bool(rows)) * self.confirm
+        return grouped + len(rows) + 2 * self.repeat + (2 + bool(self.groups) + bool(rows)) * self.confirm
 
 
 class SearchAim(BaseModel):

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which process comes next: a pure function of the results so far.
 
-Five stages, in shuffled rounds but for the design; where nothing else is said, with plain NCCL twice in every round:
+Five stages, in shuffled rounds but for the design; all but *repeat* with plain NCCL twice in every round:
 
 *screen*   every known group; after a round, what is clearly slower than the best is left out
 *best two* against each other, on fresh processes: choosing the best of many overestimates it
 *design*   with the best group in force, all other variables at once (``design.py``), folded over where noise is high
-*repeat*   the fastest process of the design, where its fit does not explain it, against what the fit chose and what the
-           design had in force
+*repeat*   the fastest process of the design, where its fit does not explain it, against what the fit chose, or else
+           against what the design had in force
 *confirm*  what the design chose, and the best group alone, against plain NCCL, again on fresh processes, until they
            show which is faster: only these say by how much
 
-A group whose processes break down or give nothing twice is left out: that is a result, too. Of a process of the design
-that breaks down the suspected setting is left out, and the process is replaced.
+A group whose processes break down or give nothing twice in a stage is left out: that is a result, too. Of a process of
+the design that breaks down the suspected setting is left out, and the process is replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, is_settled, mean_log
-from lagom.tune.screening import base_of, chosen_by_fit, combination, fastest_row, is_folded, missing_rows
+from lagom.tune.screening import combination, is_folded, missing_rows, repeated
 from lagom.tune.stages import PLAIN, STAGES, Stage, Tried, TunePlan, TuneTrial
 
 MOST_CONFIRM = 6
@@ -63,7 +63,7 @@ def _missing(
     plan: TunePlan, tried: Sequence[Tried], stage: Stage, number: int, groups: Sequence[StartGroup]
 ) -> Iterator[TuneTrial]:
     """Of one round, in an order of its own."""
-    wanted = [*groups, *([base_of(plan, tried)] if stage == "repeat" else [PLAIN, PLAIN])]
+    wanted = [*groups, *(() if stage == "repeat" else (PLAIN, PLAIN))]
     random.Random(f"{plan.seed} {stage} {number}").shuffle(wanted)
     done = Counter(one.group for one in tried if (one.stage, one.round) == (stage, number) and one.time is not None)
     for group in wanted:
@@ -82,8 +82,7 @@ def entrants(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> tuple[Star
         best = best_two(plan, tried)
         return tuple(best) if len(best) == 2 else ()
     if stage == "repeat":
-        row = fastest_row(plan, tried)
-        return tuple(group for group in (row, chosen_by_fit(plan, tried)) if row is not None and group is not None)
+        return repeated(plan, tried)
     leader, combined = best_group(plan, tried), combination(plan, tried)
     return tuple(group for group in (combined, leader) if group is not None)
 

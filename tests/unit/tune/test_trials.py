@@ -89,6 +89,23 @@ def test_a_group_that_gives_nothing_twice_is_given_up_and_the_search_goes_on() -
     assert (result.verdict, result.group) == ("improved", B)
 
 
+def test_one_failure_in_each_of_two_stages_takes_nothing_back() -> None:
+    """It led the screen, and was compared: nothing that was decided by that is run again for another group."""
+    failed = set[Stage]()
+
+    def job(trial: TuneTrial) -> float | None:
+        if trial.group is A and trial.round == 1 and trial.stage not in failed:
+            failed.add(trial.stage)
+            return None
+        return {"A": 0.5, "B": 0.55}.get(trial.group.name, 1.0)
+
+    plan = TunePlan((A, B, C))
+    done = search(plan, job)
+    assert failed == {"screen", "best two", "confirm"}
+    assert {one.group for one in done if one.stage == "best two"} == {"A", "B", PLAIN.name}
+    assert find_result(plan, done).group == A
+
+
 @pytest.mark.parametrize("stage", ["best two", "confirm"])
 def test_the_fastest_group_that_breaks_down_later_leaves_its_place_to_the_next(stage: Stage) -> None:
     """It ran well in the screen, so it stands first; but a config of settings that break down helps nobody."""
