@@ -24,7 +24,7 @@ from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
 from lagom.tune.live_search import search_while_running
 from lagom.tune.stages import PLAIN, SearchAim, Tried, TunePlan, TuneRecord, plan_for, plans
-from lagom.tune.trials import best_so_far, left, rounds
+from lagom.tune.trials import best_so_far, left, most_left, rounds
 from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
@@ -104,7 +104,7 @@ class SearchSchedule:
         yield from _unseen(record.runs)
         gave = f"{ended.value:.4g}" if ended.counted and ended.value else f"nothing: {ended.reason or ended.last_line}"
         which = f"{ended.stage} {ended.round + 1}/{rounds(self.plan, self.tried, ended.stage)}: {ended.arm}"
-        most = self.plan.most_processes - sum(one.time is not None for one in self.tried)  # it may be fewer
+        most = most_left(self.plan, self.tried)
         yield f"{which}: {gave} ({'the last one' if coming is None else f'at most {most} left'})"
         if (best := self._best) is not None and (best != self._best_before or ended.arm == best.name):
             speedup = deciding_runs(self.tried, best).speedup
@@ -175,7 +175,7 @@ def needs_more_time(
     chooses, each = seconds_each(runs, simulated), simulated or _seconds(runs)
     tried, found = tried_of(runs, request.higher_is_better), None
     for one in (plan, *_larger(plan, aim)):
-        if missing := _missing(one, tried):
+        if missing := most_left(one, tried):
             whole = 0.0 if one == plan else aim.look_seconds + one.most_processes * chooses
             needed = max(budget, whole, missing * each)
             step = 60 if needed > 180 else 1  # whole minutes
@@ -189,14 +189,6 @@ def _larger(plan: TunePlan, aim: SearchAim) -> list[TunePlan]:
     """The smallest first."""
     known = reversed(list(plans(aim.groups, plan.seed, aim.factors)))
     return [one for one in known if one.most_processes > plan.most_processes]
-
-
-def _missing(plan: TunePlan, tried: Sequence[Tried]) -> int:
-    """Processes of a plan; all that it may still take, as long as it is not known what is confirmed."""
-    waiting = list(left(plan, tried))
-    is_known = all(trial.stage in ("best two", "confirm") for trial in waiting)
-    most = 0 if is_known else plan.most_processes - sum(one.time is not None for one in tried)
-    return max(len(waiting), most)
 
 
 def kept_text(runs: Sequence[RunRecord]) -> str:

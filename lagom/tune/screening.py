@@ -101,6 +101,13 @@ def missing_rows(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
                 yield TuneTrial(StartGroup(name, {**leader.settings, **_without(row, seen.banned)}), "design", number)
 
 
+def most_rows(plan: TunePlan, tried: Sequence[Tried]) -> int:
+    """How many processes of the design may still come, if both of its passes are wanted."""
+    seen = _seen(plan, tried)
+    rows = sum(name not in seen.done and seen.failed[name] < ROW_ATTEMPTS for name in _named_rows(plan))
+    return rows + sum(1 for _ in _missing_plain(plan, tried))
+
+
 def _missing_plain(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """Where no group was screened, plain NCCL is run twice: what is clearly lost is known by it."""
     done = sum(one.group == PLAIN.name for one in tried)

@@ -62,12 +62,19 @@ class TunePlan:
         """Of the design."""
         return _rows(self.factors, passes) if passes else []
 
+    def most(self, stage: Stage, rounds: int) -> int:
+        """Processes of so many rounds of a stage, if nothing is left out on the way; of the design, of all passes."""
+        rows, is_grouped = len(self.rows(self.design)), bool(self.groups)
+        if stage == "design":
+            return rows + 2 * (not is_grouped)
+        screened, decided = (len(self.groups) + 2, 4) if is_grouped else (0, 0)
+        confirmed = 2 + is_grouped + bool(rows)
+        return {"screen": screened, "best two": decided, "repeat": 2, "confirm": confirmed}[stage] * rounds
+
     @property
     def most_processes(self) -> int:
         """If nothing is left out on the way."""
-        rows = self.rows(self.design)
-        grouped = (len(self.groups) + 2) * self.screen + 4 * self.best_two if self.groups else 2
-        return grouped + len(rows) + 2 * self.repeat + (2 + bool(self.groups) + bool(rows)) * self.confirm
+        return sum(self.most(stage, self.rounds(stage)) for stage in STAGES)
 
 
 class SearchAim(BaseModel):

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, is_settled, mean_log
-from lagom.tune.screening import combination, is_folded, missing_rows, repeated
+from lagom.tune.screening import combination, is_folded, missing_rows, most_rows, repeated
 from lagom.tune.stages import PLAIN, STAGES, Stage, Tried, TunePlan, TuneTrial
 
 MOST_CONFIRM = 6
@@ -51,6 +51,18 @@ def left(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
             if stage == "confirm" and is_settled(tried, groups, number):
                 break
             yield from _missing(plan, tried, stage, number, groups)
+
+
+def most_left(plan: TunePlan, tried: Sequence[Tried]) -> int:
+    """How many processes may still come, if none breaks down: of the stage that runs, and of all later ones. Processes
+    of an earlier call with another plan are no part of this one's."""
+    waiting = Counter(trial.stage for trial in left(plan, tried))
+    if not waiting:
+        return 0
+    now = min(waiting, key=STAGES.index)
+    later = STAGES[STAGES.index(now) + 1 :]
+    most = most_rows(plan, tried) if now == "design" else waiting[now]
+    return most + sum(plan.most(stage, rounds(plan, tried, stage)) for stage in later)
 
 
 def rounds(plan: TunePlan, tried: Sequence[Tried], stage: str) -> int:

@@ -20,6 +20,7 @@ from lagom.tune import PLAIN, TunePlan, TuneTrial, find_result, next_trial, plan
 from lagom.tune.compare import ATTEMPTS
 from lagom.tune.screening import broken_settings, of_design
 from lagom.tune.stages import Tried
+from lagom.tune.trials import most_left
 from lagom.tune.tune_result import TuneResult
 from tests.tiers import amount, least_share, most_accepted
 from tests.unit.tune.simulated import over_sockets, search
@@ -297,6 +298,23 @@ def test_an_interrupted_search_decides_as_an_uninterrupted_one() -> None:
 
         again = continued(plan, done[:cut], job)
         assert again == done
+
+
+@pytest.mark.parametrize("seed", range(amount(4, 40)))
+def test_what_may_be_left_is_never_less_than_what_comes_also_after_an_earlier_plan(seed: int) -> None:
+    """A larger budget goes on with a larger plan: processes that confirmed something else are no part of it."""
+    chance, variables = random.Random(seed), dict.fromkeys(NAMES, ("1",))
+
+    def job(trial: TuneTrial) -> float:
+        return math.exp(-0.05 * ("VARIABLE_03" in trial.group.settings) + chance.gauss(0.0, 0.02))
+
+    smaller, larger = (plan_for((), 16.0, budget, seed, variables) for budget in (700.0, 1200.0))
+    earlier = continued(smaller, [], job)
+    done = continued(larger, earlier, job)
+    for count in range(len(earlier), len(done)):
+        assert most_left(larger, done[:count]) >= len(done) - count
+    assert most_left(larger, done) == 0
+    assert most_left(larger, []) == larger.most_processes
 
 
 def continued(plan: TunePlan, done: list[Tried], job: Callable[[TuneTrial], float | None]) -> list[Tried]:
