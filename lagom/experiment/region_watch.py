@@ -16,6 +16,8 @@ from pathlib import Path
 IN_MOVED_TO, IN_CREATE, IN_Q_OVERFLOW = 0x80, 0x100, 0x4000
 _HEAD = struct.Struct("iIII")  # struct inotify_event: watch, mask, cookie, length of the name
 _MOST_BYTES = 1 << 20
+#: After files that are no regions: a job may make thousands a second in this folder.
+_PAUSE_SECONDS = 0.01
 
 
 class RegionWatch:
@@ -25,8 +27,8 @@ class RegionWatch:
     def __init__(self, region: Path) -> None:
         self._name = os.fsencode(region.name)
         self._any = os.fsencode(f"lagom-{os.getuid()}-")
-        self._events = bytearray()  # as they were read
-        self._is_blind = False  # reading them failed
+        self._seen = set[bytes]()  # files that appeared and may be regions
+        self._is_blind = self._has_missed = False  # reading events failed; the kernel dropped some
         libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         folder = os.fsencode(region.parent)
@@ -46,10 +48,9 @@ class RegionWatch:
             if self._descriptor < 0 or self._is_blind:
                 time.sleep(left)
             elif self._has_news(left):
-                before = len(self._events)
-                self._read()
-                if any(self._is_region(name) for _, name in _parsed(self._events[before:])):
+                if self._read():
                     return True
+                time.sleep(min(left, _PAUSE_SECONDS))
         return False
 
     def _has_news(self, seconds: float) -> bool:
@@ -64,37 +65,36 @@ class RegionWatch:
             return None
         self._read()
         self.close()
-        return None if self._is_blind else self._find({os.fsencode(name) for name in others})
+        if self._name in self._seen:
+            return True
+        unknown = self._seen - {os.fsencode(name) for name in others}
+        return None if self._is_blind or self._has_missed or unknown else False
 
-    def _read(self) -> None:
-        """What has come; whole events, as the kernel gives them."""
+    def _read(self) -> set[bytes]:
+        """Files that have come since and may be regions; no others are kept."""
+        new = set[bytes]()
         try:
-            while more := os.read(self._descriptor, _MOST_BYTES):
-                self._events += more
+            while events := os.read(self._descriptor, _MOST_BYTES):  # whole ones, as the kernel gives them
+                for mask, name in _parsed(events):
+                    self._has_missed |= bool(mask & IN_Q_OVERFLOW)
+                    if name == self._name or self._is_region(name):
+                        new.add(name)
         except BlockingIOError:
             pass  # that was all
         except OSError:
             self._is_blind = True
-
-    def _find(self, others: Collection[bytes]) -> bool | None:
-        unknown = False
-        for mask, name in _parsed(self._events):
-            if mask & IN_Q_OVERFLOW:
-                return None
-            if name == self._name:
-                return True
-            unknown |= self._is_region(name) and name not in others
-        return None if unknown else False
+        self._seen |= new
+        return new
 
     def _is_region(self, name: bytes) -> bool:
         """Of any job; not one that is being made."""
         return name.startswith(self._any) and b".tmp." not in name
 
 
-def _parsed(events: bytes | bytearray) -> Iterator[tuple[int, bytes]]:
+def _parsed(events: bytes) -> Iterator[tuple[int, bytes]]:
     """(mask, name of the file) of each event."""
     at = 0
     while at < len(events):
         _, mask, _, length = _HEAD.unpack_from(events, at)
         at += _HEAD.size + length
-        yield mask, bytes(events[at - length : at]).rstrip(b"\0")
+        yield mask, events[at - length : at].rstrip(b"\0")

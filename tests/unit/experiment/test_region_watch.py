@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 from lagom.experiment.region_watch import RegionWatch
@@ -35,6 +36,26 @@ def test_waiting_ends_when_a_region_appears_and_its_name_is_still_known(tmp_path
     assert watch.wait(3600.0) is True
     assert watch.wait(0.01) is False, "it was told"
     assert watch.was_made() is True
+
+
+def test_of_other_files_nothing_is_kept(tmp_path: Path) -> None:
+    """A job may make thousands a second in this folder, for hours."""
+    watch = RegionWatch(tmp_path / "lagom-0-1")
+
+    def make(count: int) -> int:
+        for number in range(count):
+            file = tmp_path / f"data-{number:0200d}"  # the same name again would be no new event
+            file.touch()
+            file.unlink()
+        tracemalloc.start()
+        watch.wait(0.001)
+        return tracemalloc.get_traced_memory()[0]
+
+    try:
+        few = make(10)
+        assert max(make(1000) for _ in range(5)) < few + 100_000, "5,000 events have 1.2 MB"
+    finally:
+        tracemalloc.stop()
 
 
 def test_where_the_folder_cannot_be_watched_the_time_is_waited(tmp_path: Path) -> None:
