@@ -88,11 +88,11 @@ def _is_steady(samples: Mapping[str, list[float]]) -> bool:
 def join(rank: int, ranks: int, port: int, gloo: bool) -> torch.device:
     """One process group over all ranks, without torchrun."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port + ranks), LAGOM_CACHE="off")
-    device = torch.device("cpu") if gloo else torch.device("cuda", rank)
+    device = torch.device("cpu" if gloo else f"cuda:{rank % torch.cuda.device_count()}")  # ranks may share one
     if gloo:
         torch.set_num_threads(1)
     else:
-        torch.cuda.set_device(rank)
+        torch.cuda.set_device(device)
     backend, own = ("gloo", None) if gloo else ("nccl", device)
     limit = timedelta(seconds=60)
     dist.init_process_group(backend, rank=rank, world_size=ranks, timeout=limit, device_id=own)

@@ -2,8 +2,8 @@
 """What the jobs share that time whole steps of a stack of Llama blocks, each way to run them as an arm: the arms, what
 is checked of each before it is timed, the rows of all stacks that the options name, and their table.
 
-Memory: the allocator's peak of an eager step, and symmetric memory, on the worst rank; torch's fused operators have a
-workspace that neither counts.
+Memory: the allocator's peak of an eager step, without what other arms hold, and symmetric memory, on the worst rank;
+torch's fused operators have a workspace that neither counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,8 +52,7 @@ class Arm:
             if isinstance(block, HandBlock):
                 block.way = self.way
         output = self.model(self.x)
-        output = output.to_local() if hasattr(output, "to_local") else output
-        output.backward(self.grad)
+        _local(output).backward(self.grad)
 
     def capture(self) -> None:
         """From now on a step is a CUDA graph. After two steps on another stream, as torch's guide has it."""
@@ -69,15 +68,26 @@ class Arm:
             self()
         self._replay = graph.replay
 
+    def leaves(self) -> list[Tensor]:
+        """What has a gradient."""
+        return [self.x, *self.model.parameters()]
+
+    def held(self) -> int:
+        """Bytes between two steps: of this rank's weights, its input, and all gradients."""
+        grads = [leaf.grad for leaf in self.leaves() if leaf.grad is not None]
+        return sum(_local(one).nbytes for one in (self.grad, *self.leaves(), *grads))
+
     def gradients(self) -> list[Tensor]:
         """Of x and of this rank's weights, after one step from zero; the next step changes them."""
-        leaves = [self.x, *self.model.parameters()]
-        for leaf in leaves:
+        for leaf in self.leaves():
             if leaf.grad is not None:
                 leaf.grad.zero_()
         self()
-        grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        return [one.to_local() if hasattr(one, "to_local") else one for one in grads]
+        return [_local(leaf.grad) for leaf in self.leaves() if leaf.grad is not None]
+
+
+def _local(tensor: Any) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def prepared(arms: dict[str, Arm], clock: Clock, graphs: bool) -> Data:
@@ -133,16 +143,22 @@ def first_steps(arm: Arm, clock: Clock, graphs: bool) -> int:
     is_cuda, since = clock.device.type == "cuda", len(parallel.choices())
     arm()
     clock.wait()
-    if is_cuda:
-        torch.cuda.reset_peak_memory_stats()
-    arm()
-    peak = torch.cuda.max_memory_allocated() if is_cuda else 0
+    peak = peak_of(arm) if is_cuda else 0
     refused = {name: why for choice in parallel.choices()[since:] for name, why in choice.refusals.items()}
     if arm.way in refused:
         raise NotUsed(refused[arm.way])
     if graphs and is_cuda:
         arm.capture()
     return peak
+
+
+def peak_of(arm: Arm) -> int:
+    """Bytes at the peak of one more step: what the arm holds itself, and what the step adds. Not what the device holds:
+    models, gradients and CUDA graphs of other arms are there, too."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    arm()
+    return arm.held() + torch.cuda.max_memory_allocated() - before
 
 
 def _nothing(_: Data) -> list[str]:

@@ -49,6 +49,10 @@ class StrandArm(Arm):
         """Of all micro-batches."""
         self._strands.step(self._batches, [self.grad] * len(self._batches))
 
+    def leaves(self) -> list[Tensor]:
+        """Of all micro-batches."""
+        return [*self._batches, *self.model.parameters()]
+
     def choice(self) -> StrandChoice:
         """With what activations need. Raises :class:`NotUsed` if it is another schedule."""
         (choice,) = self._strands.choices()

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from benchmarks.jobs.stack_steps import lines, table
+import torch
+
+from benchmarks.jobs.stack_steps import Arm, lines, peak_of, table
 from tests.tiers import FULL
 
 SAMPLES = {"plain": [30e6, 33e6], "plain_again": [30e6, 33e6], "chosen": [24e6, 26.4e6]}
@@ -27,6 +29,20 @@ def test_a_row_has_an_arm_a_line_and_says_what_failed() -> None:
     assert "| chosen | 25.20 | 25.20 | 1.250 [1.250, 1.250] | 2048 | 1 |" in chosen
     assert "| fused | – | – | it needs CUDA devices |" in fused
     assert table({"rows": [ROW]}).splitlines()[2:] == [plain, again, chosen, fused]
+
+
+def test_the_memory_of_an_arm_is_its_own_whatever_others_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of other arms and their gradients are on the device, too: the fourth arm seemed to need 32 % more."""
+    others, in_a_step = 7000, 90
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False))  # 24 bytes
+    x, grad = torch.zeros(1, 2, requires_grad=True), torch.zeros(1, 3)  # 8 and 12
+    arm = Arm(model, x, grad)
+    arm()
+    own = 2 * (24 + 8) + 12
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: others + own)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: others + own + in_a_step)
+    assert (arm.held(), peak_of(arm)) == (own, own + in_a_step)
 
 
 @pytest.mark.skipif(not FULL, reason="ten seconds of two ranks; the full tests run it")
