@@ -9,6 +9,7 @@ torch's fused operators have a workspace that neither counts.
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import shlex
 import sys
@@ -155,6 +156,7 @@ def first_steps(arm: Arm, clock: Clock, graphs: bool) -> int:
 def peak_of(arm: Arm) -> int:
     """Bytes at the peak of one more step: what the arm holds itself, and what the step adds. Not what the device holds:
     models, gradients and CUDA graphs of other arms are there, too."""
+    gc.collect()  # what failed in the first step may hold its activations, and would be freed within this one
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     arm()
