@@ -168,8 +168,6 @@ def _of_strands() -> Iterator[str]:
     eager = [row["peak_bytes"] for row in stacks if "graphs" not in row["kind"]]
     (turns,), abreast = (sorted({round(100 * (peak[arm] / peak["plain"] - 1)) for peak in eager}) for arm in STRANDS)
     yield f"`turns` needs {turns} % more memory, `turns_abreast` {abreast[0]} to {abreast[-1]} %"
-    (graphs,) = (row["peak_bytes"] for row in nvlink if "graphs" in row["kind"])
-    yield " and ".join(f"{100 * (graphs[arm] / graphs['plain'] - 1):.0f}" for arm in STRANDS) + " %"
 
 
 def of_strands_page() -> Iterator[str]:
@@ -212,9 +210,25 @@ def _of_whole_steps() -> Iterator[str]:
         yield f"{steps['8b', 8192, 'dtensor']:.2f} by DTensor's styles"
     yield f"{two['8b', 2048, 'graphs']:.2f} for 8B with 2,048 tokens in CUDA graphs"
     yield f"{four['8b', 2048, 'graphs']:.2f} in CUDA graphs"
-    peak = rows["8b", 8192, "dtensor"]["peak_bytes"]
-    yield f"was {100 * (peak['chosen'] / peak['plain'] - 1):.0f} % above that of torch's styles"
+    theirs, ours, *_ = _dtensor_peaks()
+    yield f"was {ours} MiB on each of two ranks, by torch's styles {theirs} MiB"
     yield f"slower, {_before_plain()[0]:.2f}; since calls become plain there it is {two['8b', 2048, 'eager']:.2f}"
+
+
+def _dtensor_peaks() -> list[str]:
+    """MiB of torch's and of lagom's styles, compiled, then not compiled."""
+    peaks = _whole_steps("h200x1")["8b", 8192, "dtensor"]["peak_bytes"]
+    return [f"{peaks[arm] / 2**20:,.0f}" for arm in ("plain", "chosen", "eager", "chosen_eager")]
+
+
+def of_memory_page() -> Iterator[str]:
+    """Phrases of benchmarks/results/tensor_parallel_step_h200x1_202611.md."""
+    theirs, ours, theirs_eager, ours_eager = _dtensor_peaks()
+    yield f"need {theirs} MiB and lagom's {ours} MiB; not compiled {theirs_eager} and {ours_eager} MiB"
+    for row in _whole_steps("h200x1").values():
+        yield from _over_plain(row["samples_ns"])
+    before = _whole_steps("h200x2")["8b", 8192, "dtensor"]["peak_bytes_with_other_arms"]
+    yield f"differed by {(before['chosen'] - before['plain']) / 2**20:,.0f} MiB"
 
 
 def _before_plain() -> tuple[float, float, float]:

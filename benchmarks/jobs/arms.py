@@ -153,6 +153,7 @@ def about(gloo: bool) -> Data:
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     date = datetime.now(timezone.utc).date().isoformat()
     regime = "host memory (NCCL_P2P_DISABLE=1)" if os.environ.get("NCCL_P2P_DISABLE") == "1" else "NVLink"
+    regime = "ranks that share one GPU" if os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1" else regime
     regime = "gloo on CPU: a rehearsal, no measurement" if gloo else regime
     found = {"commit": commit, "date": date, "hardware": hardware, "versions": versions, "regime": regime}
     return {**found, "environment": environment}

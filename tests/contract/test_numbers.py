@@ -29,6 +29,7 @@ CLAIMS = {
     "benchmarks/results/start_settings_alltoall_h200x2_202611.md": claims.of_alltoall_page,
     "benchmarks/results/strands_h200x2_202611.md": claims.of_strands_page,
     "benchmarks/results/tensor_parallel_step_h200x2_202611.md": claims.of_whole_steps_page,
+    "benchmarks/results/tensor_parallel_step_h200x1_202611.md": claims.of_memory_page,
 }
 BLOCK = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
