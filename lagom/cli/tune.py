@@ -160,12 +160,15 @@ def _store_of(request: Request, *, is_named: bool, fresh: bool) -> Store[TuneRec
     from lagom.experiment.results_folder import discard
     from lagom.experiment.store import Store
     from lagom.tune import TuneRecord
-    from lagom.tune.tune_result import found_in
+    from lagom.tune.tune_result import found_in, refuse_others
 
     claim_folder(request, _say, is_named=is_named)
     if fresh and (kept := discard(request.folder, found_in(request.folder))):
         _say(kept)
-    return Store(request, TuneRecord)
+    store = Store(request, TuneRecord)  # which says what is wrong with a record
+    if request.nnodes == 1:  # other nodes may have the files without a record: what the first one found
+        refuse_others(request.folder)
+    return store
 
 
 def _take_part(session: Session, request: Request, store: Store[TuneRecord], search: SearchOptions) -> None:
@@ -281,10 +284,12 @@ def _write(request: Request, store: Store[TuneRecord], result: TuneResult) -> Sa
     from lagom.launch.cached_config import keep_config
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.on_nodes import found_of, saved_of
-    from lagom.tune.tune_result import saved_config, write_found
+    from lagom.tune.tune_result import CONFIG, saved_config, write_found
 
     live = live_config(found_by(store.record.runs), request.folder)
     if (saved := saved_config(result, store.record.runs, request.metric, live)) is None:
+        if os.path.lexists(earlier := request.folder / CONFIG):
+            _say(f"note: {earlier} is what a shorter search here found; it stays, and the next start may use it.")
         return None
     if request.nnodes > 1:
         saved = saved_of(found_of(saved, result.text))  # as the other nodes write it

@@ -24,7 +24,7 @@ from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, deciding_runs, is_lost
 from lagom.tune.live_search import search_while_running
 from lagom.tune.stages import PLAIN, SearchAim, Tried, TunePlan, TuneRecord, plan_for, plans
-from lagom.tune.trials import best_so_far, left, most_left, rounds
+from lagom.tune.trials import best_so_far, most_left, next_trial, rounds
 from lagom.tune.tune_result import PlainNccl, TuneResult, find_result, tried_of
 
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
@@ -85,14 +85,14 @@ class SearchSchedule:
         self.request, self.plan, self.tried = request, plan, tried_of(runs, request.higher_is_better)
         aim.plan = plan
         self._best_before, self._best = self._best, best_so_far(plan, self.tried)
-        if not (waiting := list(left(plan, self.tried))):
+        if (trial := next_trial(plan, self.tried)) is None:
             return None
-        trial, needs = waiting[0], self._simulated or CLOSE * _seconds(runs)
+        needs = self._simulated or CLOSE * _seconds(runs)
         arm = arm_with(trial.group.name, trial.group.settings)
         lost = partial(is_lost, self.tried, is_speed=request.higher_is_better)
         request = replace(request.numbered(len(runs) + 1), is_lost=lost, run_limit=_run_limit(request, runs))
         task = Task(Kind.PROCESS, arm, trial.round, stage=trial.stage)
-        return NextTask(task, request, needs, len(waiting), why_not=_plain_fails(runs[self._earlier :]))
+        return NextTask(task, request, needs, most_left(plan, self.tried), why_not=_plain_fails(runs[self._earlier :]))
 
     def progress(self, record: TuneRecord, ended: RunRecord | None, coming: NextTask | None) -> Iterator[str]:
         """The process that has ended, if any, and how many are left; the best so far, where that is another one than

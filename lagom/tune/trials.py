@@ -38,19 +38,25 @@ def next_trial(plan: TunePlan, tried: Sequence[Tried]) -> TuneTrial | None:
 def left(plan: TunePlan, tried: Sequence[Tried]) -> Iterator[TuneTrial]:
     """The processes that are still wanted, as things stand: what comes may leave some out."""
     for stage in STAGES:
-        if stage == "design":
-            yield from missing_rows(plan, tried)
-            continue
-        groups = entrants(plan, tried, stage)
-        for number in range(rounds(plan, tried, stage) if groups else 0):
-            if stage == "screen":
-                slower = clearly_slower(plan, tried, number)
-                groups = tuple(group for group in groups if group.name not in slower)
-            if all(is_given_up(tried, group) for group in groups):
-                break  # plain NCCL alone would be compared with nothing
-            if stage == "confirm" and is_settled(tried, groups, number):
-                break
-            yield from _missing(plan, tried, stage, number, groups)
+        yield from missing_rows(plan, tried) if stage == "design" else _left_of(plan, tried, stage)
+
+
+def _left_of(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> Iterator[TuneTrial]:
+    """Of a stage in rounds. What a round says that is not over, its last processes may undo: nothing is left out by
+    it."""
+    groups, is_whole = entrants(plan, tried, stage), True
+    for number in range(rounds(plan, tried, stage) if groups else 0):
+        if stage == "screen" and is_whole:
+            slower = clearly_slower(plan, tried, number)
+            groups = tuple(group for group in groups if group.name not in slower)
+        compared = groups[:1] if stage == "repeat" else groups
+        if all(is_given_up(tried, group) for group in compared):
+            return  # the others would be compared with nothing
+        if stage == "confirm" and is_whole and is_settled(tried, groups, number):
+            return
+        missing = list(_missing(plan, tried, stage, number, groups))
+        is_whole = is_whole and not missing
+        yield from missing
 
 
 def most_left(plan: TunePlan, tried: Sequence[Tried]) -> int:
@@ -61,8 +67,12 @@ def most_left(plan: TunePlan, tried: Sequence[Tried]) -> int:
         return 0
     now = min(waiting, key=STAGES.index)
     later = STAGES[STAGES.index(now) + 1 :]
+    if "design" in (now, *later):  # its second pass, which saves as much if it is not wanted, is counted
+        confirming = plan.rounds("confirm")
+    else:
+        confirming = rounds(plan, tried, "confirm")
     most = most_rows(plan, tried) if now == "design" else waiting[now]
-    return most + sum(plan.most(stage, rounds(plan, tried, stage)) for stage in later)
+    return most + sum(plan.most(stage, confirming if stage == "confirm" else plan.rounds(stage)) for stage in later)
 
 
 def rounds(plan: TunePlan, tried: Sequence[Tried], stage: str) -> int:
@@ -100,10 +110,11 @@ def entrants(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> tuple[Star
 
 
 def best_so_far(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
-    """The group that is ahead, of those that a stage has compared last."""
+    """The group that is ahead, of those that a stage has compared last; None where that is plain NCCL."""
     for stage in reversed(STAGES):
         groups = () if stage in ("design", "repeat") else entrants(plan, tried, stage)
         known = [(mean, group) for group in groups if math.isfinite(mean := mean_log(tried, group, stage))]
         if known:
-            return min(known, key=lambda one: one[0])[1]
+            mean, best = min(known, key=lambda one: one[0])
+            return best if mean < mean_log(tried, PLAIN, stage) else None
     return None

@@ -17,7 +17,7 @@ from lagom.experiment.store import FILE, BadRecord, RunRecord, cannot_be_written
 from lagom.files import write_whole
 from lagom.format import SIMULATED
 from lagom.start import StartGroup
-from lagom.tune.compare import times_of
+from lagom.tune.compare import is_given_up, times_of
 from lagom.tune.live_search import found_by
 from lagom.tune.screening import broken_settings, screened
 from lagom.tune.stages import PLAIN, Tried, TunePlan, TuneRecord
@@ -84,7 +84,8 @@ def find_result(plan: TunePlan, tried: Sequence[Tried]) -> TuneResult:
 
 
 def _winner(plan: TunePlan, tried: Sequence[Tried]) -> StartGroup | None:
-    groups = [group for group in entrants(plan, tried, "confirm") if _confirming(tried, group)]
+    known = (group for group in entrants(plan, tried, "confirm") if _confirming(tried, group))
+    groups = [group for group in known if not is_given_up(tried, group, "confirm")]
     if len(groups) < 2:
         return groups[0] if groups else None
     combined, leader = groups
@@ -159,6 +160,16 @@ def found_in(folder: Path) -> tuple[str, ...]:
     except BadRecord:
         return ()
     return (CONFIG, CONF)
+
+
+def refuse_others(folder: Path) -> None:
+    """Raises :class:`lagom.experiment.store.BadRecord` where :func:`write_found` would write over what is of no search
+    here, as the saved config in the log folder of a job."""
+    there = [name for name in (CONFIG, CONF) if os.path.lexists(folder / name)]
+    if there and not found_in(folder):
+        raise BadRecord(
+            f"{folder / there[0]} is of no search of lagom tune in this folder; name another with --out, or move it."
+        )
 
 
 def write_found(saved: SavedConfig, folder: Path, text: str) -> tuple[Path, Path]:

@@ -18,8 +18,8 @@ from lagom.cli.tune_nodes import facts_of_search
 from lagom.errors import UsageError
 from lagom.experiment import process
 from lagom.experiment.request import Request
-from lagom.experiment.store import ExperimentRecord
-from lagom.tune import TuneRecord
+from lagom.experiment.store import BadRecord, ExperimentRecord, Store
+from lagom.tune import TuneRecord, TuneResult
 
 
 def test_every_option_reaches_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +47,23 @@ def test_fresh_deletes_what_the_earlier_search_found_and_no_config_of_a_job(
     for path in found:
         path.write_text("found earlier")
     done = CliRunner().invoke(app, ["tune", "--out", str(tmp_path), "--fresh", "--", "true"])
-    assert done.exception is None, done.output
     assert [path.exists() for path in found] == [not is_search] * 2
+    if is_search:
+        assert done.exception is None, done.output
+    else:  # nor is it written over
+        assert isinstance(done.exception, BadRecord)
+        assert f"{found[0]} is of no search of lagom tune in this folder" in str(done.exception)
+
+
+def test_a_search_that_goes_on_says_what_a_shorter_one_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    request = Request(("true",), tmp_path)
+    store = Store(request, TuneRecord)
+    assert tune._write(request, store, TuneResult("unfinished")) is None
+    assert "shorter search" not in capfd.readouterr().err
+    (tmp_path / "config.lagom").touch()
+    assert tune._write(request, store, TuneResult("unfinished")) is None
+    said = " ".join(capfd.readouterr().err.split())
+    assert "is what a shorter search here found; it stays, and the next start may use it" in said
 
 
 @pytest.mark.parametrize("command", ["tune", "bench"])

@@ -13,7 +13,7 @@ from lagom.start import StartGroup
 from lagom.tune import PLAIN, TunePlan, TuneTrial, find_result, next_trial, plan_for
 from lagom.tune.compare import ATTEMPTS, LEAST_CONFIRM, is_lost, is_settled
 from lagom.tune.stages import STAGES, Stage, Tried
-from lagom.tune.trials import entrants, left
+from lagom.tune.trials import best_so_far, entrants, left
 from tests.tiers import amount, most_accepted
 from tests.unit.tune.simulated import (
     SOCKET_GROUPS,
@@ -271,6 +271,12 @@ def test_a_process_is_ended_early_at_twice_the_mean_of_plain_nccl(samples: list[
     done += [Tried(PLAIN.name, "screen", 1, None), Tried("A", "screen", 0, 9.0)]
     assert is_lost(done, samples) == lost
     assert not is_lost(done[2:], samples), "nothing is known of plain NCCL"
+
+
+def test_no_group_that_is_slower_than_plain_nccl_is_the_best_so_far() -> None:
+    screened = [Tried(PLAIN.name, "screen", 0, 1.0), Tried("A", "screen", 0, 1.1)]
+    assert best_so_far(TunePlan((A, B)), screened) is None
+    assert best_so_far(TunePlan((A, B)), [*screened, Tried("B", "screen", 0, 0.9)]) == B
 
 
 NOTHING_ADDS_UP = TunePlan(
