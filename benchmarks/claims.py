@@ -212,6 +212,11 @@ def _of_whole_steps() -> Iterator[str]:
     yield f"{four['8b', 2048, 'graphs']:.2f} in CUDA graphs"
     theirs, ours, *_ = _dtensor_peaks()
     yield f"was {ours} MiB on each of two ranks, by torch's styles {theirs} MiB"
+    peaks = [
+        row["peak_bytes"] for (*_, kind), row in (*rows.items(), *_whole_steps("h200x4").items()) if kind == "eager"
+    ]
+    more = sorted((peak["chosen"] - peak["plain"]) / 2**20 for peak in peaks)
+    yield f"for more streams: {more[0]:.0f} to {more[-1]:.0f} MiB in eager steps"
     yield f"slower, {_before_plain()[0]:.2f}; since calls become plain there it is {two['8b', 2048, 'eager']:.2f}"
 
 

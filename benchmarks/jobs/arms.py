@@ -88,7 +88,7 @@ def _is_steady(samples: Mapping[str, list[float]]) -> bool:
 def join(rank: int, ranks: int, port: int, gloo: bool) -> torch.device:
     """One process group over all ranks, without torchrun."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port + ranks), LAGOM_CACHE="off")
-    device = torch.device("cpu" if gloo else f"cuda:{rank % torch.cuda.device_count()}")  # ranks may share one
+    device = torch.device("cpu" if gloo else f"cuda:{rank % max(1, torch.cuda.device_count())}")  # ranks may share one
     if gloo:
         torch.set_num_threads(1)
     else:
@@ -153,7 +153,8 @@ def about(gloo: bool) -> Data:
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     date = datetime.now(timezone.utc).date().isoformat()
     regime = "host memory (NCCL_P2P_DISABLE=1)" if os.environ.get("NCCL_P2P_DISABLE") == "1" else "NVLink"
-    regime = "ranks that share one GPU" if os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1" else regime
+    is_shared = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1" and torch.cuda.device_count() == 1
+    regime = "ranks that share one GPU" if is_shared else regime
     regime = "gloo on CPU: a rehearsal, no measurement" if gloo else regime
     found = {"commit": commit, "date": date, "hardware": hardware, "versions": versions, "regime": regime}
     return {**found, "environment": environment}
