@@ -49,14 +49,18 @@ def _left_of(plan: TunePlan, tried: Sequence[Tried], stage: Stage) -> Iterator[T
         if stage == "screen" and is_whole:
             slower = clearly_slower(plan, tried, number)
             groups = tuple(group for group in groups if group.name not in slower)
-        compared = groups[:1] if stage == "repeat" else groups
-        if all(is_given_up(tried, group) for group in compared):
-            return  # the others would be compared with nothing
-        if stage == "confirm" and is_whole and is_settled(tried, groups, number):
+        if _has_nothing_left(tried, stage, groups) or (
+            stage == "confirm" and is_whole and is_settled(tried, groups, number)
+        ):
             return
         missing = list(_missing(plan, tried, stage, number, groups))
         is_whole = is_whole and not missing
         yield from missing
+
+
+def _has_nothing_left(tried: Sequence[Tried], stage: Stage, groups: Sequence[StartGroup]) -> bool:
+    """Whether those that a stage is for break down: the others would be compared with nothing."""
+    return all(is_given_up(tried, group) for group in (groups[:1] if stage == "repeat" else groups))
 
 
 def most_left(plan: TunePlan, tried: Sequence[Tried]) -> int:
