@@ -265,7 +265,10 @@ def of_alltoall_page() -> Iterator[str]:
     yield f"{_text(start_results.confirmed(start_results.ALLTOALL))}**"
     yield f"{len(start_results.runs(start_results.ALLTOALL))} compared processes"
     yield from (_text(start_results.channels_by_hand(tokens)) for tokens in (4096, 16384))
-    for search in (start_results.ALLTOALL, start_results.ALLTOALL_AGAIN):
+    third = start_results.ALLTOALL_THIRD
+    yield f"{_text(start_results.confirmed(third))}** on fresh processes"
+    yield f"in {len(start_results.runs(third))} compared processes and two calls"
+    for search in (start_results.ALLTOALL, start_results.ALLTOALL_AGAIN, third):
         yield from (start_results.of_chunks(search, kind) for kind in ("none", "other", "chunk", "buffer"))
     name = start_results.ALLTOALL_NVLINK
     yield f"({len(start_results.runs(name))} processes, {start_results.minutes(name)} minutes)"

@@ -34,6 +34,7 @@ TWO_LAUNCHERS = ("FSDP, two launchers", "DDP, two launchers")
 PICTURED = TWO_SOCKETS
 ALLTOALL, ALLTOALL_NVLINK = "AlltoAll, host memory", "AlltoAll, NVLink"
 ALLTOALL_AGAIN = "AlltoAll, host memory, again"  # on another machine, cut off
+ALLTOALL_THIRD = "AlltoAll, host memory, third machine"  # in two calls
 #: What shortens the step by host memory, and what takes that away again.
 CHUNK, SMALL_BUFFER = "NCCL_P2P_PCI_CHUNKSIZE", ("NCCL_BUFFSIZE", "1048576")
 #: The setting of its design that takes P2P channels away over NVLink.

@@ -64,8 +64,8 @@ if [ "$again" != 0 ] && [ ! -f "$out/config.lagom" ]; then
     again=0
 fi
 for ((round = 1; round <= again; round++)); do
-    echo "again, round $round: the next start"
-    python3 -m lagom run --dir "$out/again-$round" -- "${job[@]}"
+    echo "again, round $round: with what was found"
+    python3 -m lagom run --config "$out/config.lagom" --dir "$out/again-$round" -- "${job[@]}"
     echo "again, round $round: plain NCCL"
     LAGOM_CACHE=off python3 -m lagom run --mode off --dir "$out/plain-$round" -- "${job[@]}"
 done
