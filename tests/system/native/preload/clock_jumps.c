@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_jumps.c - to be preloaded: the wall clock steps by ten days, forth and back, every 50 ms; the monotonic clock is
- * left alone. What decides by the wall clock goes mad. */
+/* clock_jumps.c - to be preloaded: the wall clock steps by ten days, forth and back, every 37 ms, which is no part
+ * of a period of the controller; the monotonic clock is left alone. What decides by the wall clock goes mad. */
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #define TEN_DAYS 864000
-#define STEP_NS 50000000L
+#define STEP_NS 37000000L
 
 static long jump(void)
 {
     struct timespec now;
     syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-    long steps = (now.tv_sec % 1000) * (1000000000L / STEP_NS) + now.tv_nsec / STEP_NS;
+    long steps = (now.tv_sec * 1000000000L + now.tv_nsec) / STEP_NS;
     return steps % 2 == 0 ? TEN_DAYS : -TEN_DAYS;
 }
 
